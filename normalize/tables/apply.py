@@ -7,9 +7,12 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming.readwriter import DataStreamWriter
+from pyspark.sql.types import StructField, TimestampType
 
 from cdc_formats.errors import ArgumentError
 from normalize.arguments import check_choice, names_of
@@ -48,11 +51,6 @@ from .table_spec import (
 )
 from .targets import ArrowRows, TableTarget, TargetError, most_changes, repeat_conflicts
 from .writers.lake import lake_target
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
-    from pyspark.sql.streaming.readwriter import DataStreamWriter
-    from pyspark.sql.types import StructField
 
 _log = logging.getLogger("normalize")
 
@@ -289,8 +287,6 @@ def _apply(
 def _apply_of(
     df: DataFrame, table: TableTarget, written: tuple[StructField, ...], options: ApplyOptions
 ) -> ApplyChanges | ApplyVersions:
-    from pyspark.sql.types import TimestampType
-
     policy, keys = options.policy, options.keys
     table.require_supported(policy)
     validity = version_fields(df, options.sequence_by) if policy.is_history else []
@@ -393,21 +389,18 @@ class ApplyChanges:
         job = partial(check, keys=key, order_by=self.order_by)
         with computed(latest, job) as (rows, number_of_keys):
             if number_of_keys:
-                repeat_conflicts(partial(self._merge, rows.select("row.*")))
+                sink = self.table.sink(rows.sparkSession)
+                last = rows.select("row.*")
+                repeat_conflicts(lambda: sink.merge(last, sink.prepare(self.spec)))
 
     def _apply_arrow(self, table: pa.Table, rows: DataFrame) -> None:
         spark, schema = rows.sparkSession, rows.schema
         check_rows(table, self.spec.primary_key)
-        last = ArrowRows(table, lambda: spark.createDataFrame(table, schema))
-        repeat_conflicts(partial(self._merge_arrow, last, spark))
-
-    def _merge(self, rows: DataFrame) -> None:
-        sink = self.table.sink(rows.sparkSession)
-        sink.merge(rows, sink.prepare(self.spec))
-
-    def _merge_arrow(self, rows: ArrowRows, spark: SparkSession) -> None:
-        sink = self.table.sink(spark)
-        sink.merge_arrow(rows, sink.prepare(self.spec))
+        last, sink = (
+            ArrowRows(table, lambda: spark.createDataFrame(table, schema)),
+            self.table.sink(spark),
+        )
+        repeat_conflicts(lambda: sink.merge_arrow(last, sink.prepare(self.spec)))
 
 
 def _written(df: DataFrame, options: ApplyOptions) -> list[StructField]:

@@ -23,17 +23,15 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from hashlib import sha256
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
+from pyspark.sql import SparkSession
 
 from cdc_formats.errors import ArgumentError, ChangelogError
 from normalize.spark.files import Files
 from normalize.spark.plans import elements
 from normalize.spark.sessions import running_query
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 _log = logging.getLogger("normalize")
 ICEBERG_QUERY, ICEBERG_BATCH = "spark.sql.streaming.queryId", "spark.sql.streaming.epochId"

@@ -22,12 +22,13 @@ are an error, since nothing orders them.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.compute as pc
+from pyspark.sql import Column as SparkColumn, DataFrame, functions as F
+from pyspark.sql.types import ArrayType, MapType, StructType
 
 from cdc_formats.errors import ArgumentError, MissingFieldError
 from cdc_formats.values.schema import backquoted
@@ -39,11 +40,6 @@ from normalize.worker import worker
 
 from .latest import ChangeOrderError
 from .merge import ADDS
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from pyspark.sql import Column as SparkColumn, DataFrame
 
 CHANGE_TYPE, COMMIT_VERSION, COMMIT_TIMESTAMP = (
     "_change_type",
@@ -188,8 +184,6 @@ def _order_of(names: Sequence[str]) -> tuple[str, ...]:
 
 
 def _check_columns(df: DataFrame, keys: Sequence[str], order: Sequence[str]) -> None:
-    from pyspark.sql.types import ArrayType, MapType, StructType
-
     require_distinct(df, df.columns)
     types = {field.name: field.dataType for field in df.schema.fields}
     for argument, names in {"primary_key": keys, "order_by": order}.items():
@@ -210,8 +204,6 @@ def _ordered(
     changes: DataFrame, names: Sequence[str], keys: Sequence[str], order: Sequence[str]
 ) -> DataFrame:
     """Return changes, whose columns are named by position, in order and with their names."""
-    from pyspark.sql import functions as F
-
     by_key = changes.repartition(*(f"c{names.index(name)}" for name in keys))
     in_order = partial(order_pass, keys=keys, order_by=order, names=names)
     columns = [F.col(f"c{index}").alias(name) for index, name in enumerate(names)]
@@ -219,8 +211,6 @@ def _ordered(
 
 
 def _translated(name: str, words: Mapping[str, str], *, lower: bool = False) -> SparkColumn:
-    from pyspark.sql import functions as F
-
     column = F.lower(F.col(name)) if lower else F.col(name)
     unknown = F.concat(
         F.lit(f"[ARGUMENT] {name} is "),

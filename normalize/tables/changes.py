@@ -15,11 +15,14 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, Observation, SparkSession, functions as F
+from pyspark.sql.types import StructField, StructType
 
 from cdc_formats.decoding.rows import RowConverter, key_indices
 from cdc_formats.errors import DecodeError, InferenceError, PartialImageError
@@ -66,14 +69,10 @@ from normalize.monitoring.explain_error import explain_error
 from normalize.monitoring.watch import COUNTS_DDL, Notice, observe_counts, read_counts
 from normalize.spark.plans import partition_count, rows_of
 
-from .database_target import source_id
 from .latest import stored
 from .merge import ABSENT_COLUMN, BASE_COLUMN
 from .packed import collected, packed
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
-    from pyspark.sql.types import StructField
+from .table_options import source_id
 
 SUMMARY = "__summary"
 """The column with `PassSummary` as MessagePack; NULL in changes."""
@@ -138,6 +137,24 @@ class PassSummary(msgspec.Struct, array_like=True):
     partitions: list[PartitionSummary] = []
     source_keys: set[tuple[str, ...]] = set()
     stamps: tuple[int, int] | None = None
+
+    def stamped(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Yield the batches of a task, and note their timestamps."""
+        for batch in batches:
+            if batch.num_rows:
+                self._add_stamps(tuple(pc.min_max(batch.column("stamp")).as_py().values()))
+            yield batch
+
+    def add(self, other: PassSummary) -> None:
+        """Add what another task found."""
+        self.partitions += other.partitions
+        self.source_keys |= other.source_keys
+        self._add_stamps(other.stamps)
+
+    def _add_stamps(self, stamps: tuple[int, int] | None) -> None:
+        both = [each for each in (self.stamps, stamps) if each is not None]
+        if both:
+            self.stamps = min(low for low, _ in both), max(high for _, high in both)
 
 
 _decode_summary = msgspec.msgpack.Decoder(PassSummary).decode
@@ -216,31 +233,6 @@ class ChangeOptions(NamedTuple):
         return [*columns, *([] if self.shard_column is None else [self.shard_column])]
 
 
-class Stamps:
-    """The timestamps of records, as Kafka has them.
-
-    Attributes
-    ----------
-    bounds : (int, int) or None
-        The least and the greatest of the batches that were read.
-    """
-
-    bounds: tuple[int, int] | None = None
-
-    def of(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Yield the batches, and note their timestamps."""
-        for batch in batches:
-            if batch.num_rows:
-                self.add(tuple(pc.min_max(batch.column("stamp")).as_py().values()))
-            yield batch
-
-    def add(self, bounds: tuple[int, int] | None) -> None:
-        """Add those of other records."""
-        both = [each for each in (self.bounds, bounds) if each is not None]
-        if both:
-            self.bounds = min(low for low, _ in both), max(high for _, high in both)
-
-
 class TableChanges(HeldChanges):
     """The last change of each key: ``+U`` with the row, or ``-D`` with the key.
 
@@ -253,8 +245,8 @@ class TableChanges(HeldChanges):
         Whether `merge_pass` follows. Otherwise rows whose key changed are followed, and have their
         base.
     options : ChangeOptions
-    stamps : Stamps
-        Those of the task's records.
+    summary : PassSummary
+        That of the task, which has the timestamps of its records.
     """
 
     def __init__(
@@ -266,7 +258,7 @@ class TableChanges(HeldChanges):
         plan: DecodePlan,
         merged: bool,
         options: ChangeOptions,
-        stamps: Stamps,
+        summary: PassSummary,
     ) -> None:
         self.schema = pa.schema(
             [
@@ -281,8 +273,7 @@ class TableChanges(HeldChanges):
         )
         self.previous_key, self.source_key = _previous_key(plan), _source_key(plan)
         self.has_position, self.topic_ids = options.position_column is not None, options.topic_ids
-        self.stamps, self.partitions = stamps, dict[tuple[str, int], PartitionSummary]()
-        self.source_keys = set[tuple[str, ...]]()
+        self.summary, self.partitions = summary, dict[tuple[str, int], PartitionSummary]()
         self.moved: list[bytes | None] = []
         super().__init__(output, key_groups, shape, row_order=None if merged else "log")
         if options.every:
@@ -311,7 +302,7 @@ class TableChanges(HeldChanges):
         """
         record = records.record(index)
         if key := self.source_key(record.key, record.value, record.headers):
-            self.source_keys.add(key)
+            self.summary.source_keys.add(key)
 
     def take(self, records: Records, decoded: Sequence[Sequence[KeyedChange]]) -> None:
         self.moved = [
@@ -326,14 +317,8 @@ class TableChanges(HeldChanges):
 
     def finish(self) -> Iterator[pa.RecordBatch]:
         yield from super().finish()
-        summary = pa.array(
-            [
-                encode(
-                    PassSummary([*self.partitions.values()], self.source_keys, self.stamps.bounds)
-                )
-            ],
-            pa.binary(),
-        )
+        self.summary.partitions = [*self.partitions.values()]
+        summary = pa.array([encode(self.summary)], pa.binary())
         columns = [
             summary if field.name == "fact" else pa.nulls(1, field.type) for field in self.schema
         ]
@@ -373,10 +358,7 @@ class TableChanges(HeldChanges):
         names = [
             changes.column(f"m{index}").to_pylist() for index in range(len(self.output.metadata))
         ]
-        shards = [
-            source_id([str(name) for name in parts if name is not None])
-            for parts in zip(*names, strict=True)
-        ]
+        shards = map(source_id, zip(*names, strict=True))
         return [shard or topic for shard in shards] or [topic] * len(changes)
 
     def _typed(self, changes: pa.RecordBatch) -> pa.RecordBatch:
@@ -620,8 +602,6 @@ def table_changes(
     most_bytes : int or None
         The most bytes of changes that are collected on the driver; None: Spark writes them.
     """
-    from pyspark.errors import PySparkException
-
     collected: ArrowChanges | None = None
     if isinstance(records, pa.Table):
         collected = changes_on_driver(records, plan, options)
@@ -630,8 +610,10 @@ def table_changes(
     if collected is not None:
         yield collected, collected.result
         return
+    # One task follows rows whose key changed; several count them.
     for in_one_task in (False, True):
-        changes = changes_on_spark(records, plan, options, in_one_task=in_one_task)
+        of_tasks = records.coalesce(1) if in_one_task else records
+        changes = changes_on_spark(of_tasks, plan, options)
         with stored(changes.rows) as kept:
             try:
                 rows, result = changes.finish(kept)
@@ -640,7 +622,7 @@ def table_changes(
                 if in_one_task or not explain_error(error).startswith(_PARTIAL):
                     raise
                 continue
-            if in_one_task or not result.moved:
+            if not result.moved:
                 yield rows, result
                 return
 
@@ -695,11 +677,7 @@ def collected_changes(
         return changes
     last_of_keys = LastOfKeys()
     last_of_keys.add(changes.rows)
-    try:
-        last = list(last_of_keys.finish("log"))
-    except PartialImageError:
-        return None
-    rows = pa.Table.from_batches(last, changes.rows.schema)
+    rows = pa.Table.from_batches(last_of_keys.finish("log"), changes.rows.schema)
     return changes._replace(rows=rows, result=changes.result._replace(rows=rows.num_rows))
 
 
@@ -713,14 +691,12 @@ def _decode(
 def _pass(
     batches: Iterator[pa.RecordBatch], *, plan: DecodePlan, options: ChangeOptions, merged: bool
 ) -> Iterator[pa.RecordBatch]:
-    stamps = Stamps()
-    collector = partial(TableChanges, plan=plan, merged=merged, options=options, stamps=stamps)
-    return decode_pass(stamps.of(batches), plan=plan, collector=collector, report=_unreported)
+    summary = PassSummary()
+    collector = partial(TableChanges, plan=plan, merged=merged, options=options, summary=summary)
+    return decode_pass(summary.stamped(batches), plan=plan, collector=collector, report=_unreported)
 
 
-def changes_on_spark(
-    records: DataFrame, plan: DecodePlan, options: ChangeOptions, *, in_one_task: bool = False
-) -> Changes:
+def changes_on_spark(records: DataFrame, plan: DecodePlan, options: ChangeOptions) -> Changes:
     """Return the changes of records, decoded by Spark.
 
     Parameters
@@ -729,21 +705,14 @@ def changes_on_spark(
         The columns of `route.RECORD_DDL`.
     plan : DecodePlan
     options : ChangeOptions
-    in_one_task : bool
-        Whether one task decodes all records, so that rows whose key changed are followed from key
-        to key. Otherwise several tasks count them.
     """
-    from pyspark.sql import Observation, functions as F
-
-    tasks = 1 if in_one_task else partition_count(records)
+    tasks = partition_count(records)
     merged = tasks > 1
     layout = _layout(plan, options, merged=merged)
     decode: Any = _decode(plan, options, merged=merged)
     counts, changes = Observation(), Observation()
     needed = records.select(*_columns_of_records(plan))
-    decoded = (needed if merged else needed.coalesce(1)).mapInArrow(
-        decode, f"{_ddl(layout)}, {COUNTS_DDL}"
-    )
+    decoded = needed.mapInArrow(decode, f"{_ddl(layout)}, {COUNTS_DDL}")
     keyed = observe_counts(decoded, DECODE_COUNTS, counts)
     moves = Observation()
     if merged:
@@ -772,12 +741,9 @@ def changes_on_spark(
 
 def _united(packed: Iterable[bytes]) -> PassSummary:
     """Return the summary of all tasks."""
-    united, stamps = PassSummary([], set()), Stamps()
-    for summary in map(_decode_summary, packed):
-        united.partitions += summary.partitions
-        united.source_keys |= summary.source_keys
-        stamps.add(summary.stamps)
-    united.stamps = stamps.bounds
+    united = PassSummary()
+    for each in packed:
+        united.add(_decode_summary(each))
     return united
 
 
@@ -794,8 +760,6 @@ def _result_columns(plan: DecodePlan, options: ChangeOptions) -> list[Column]:
 
 def written_fields(plan: DecodePlan, options: ChangeOptions) -> tuple[StructField, ...]:
     """Return the columns that are written, with the position."""
-    from pyspark.sql.types import StructType
-
     columns = _result_columns(plan, options)
     ddl = [f"{backquoted(each.name)} {frame_type(each.type)}" for each in columns]
     if options.position_column is not None:
@@ -806,8 +770,6 @@ def written_fields(plan: DecodePlan, options: ChangeOptions) -> tuple[StructFiel
 
 def _named(changes: DataFrame, plan: DecodePlan, options: ChangeOptions) -> DataFrame:
     """Return the columns of the target with their names, of those of `TableChanges`."""
-    from pyspark.sql import functions as F
-
     columns = options.with_shard(plan.result_columns)
     placed = [replace(column, name=f"c{index}") for index, column in enumerate(columns)]
     changes = with_frame_types(changes, placed)

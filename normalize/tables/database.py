@@ -24,10 +24,14 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
+from pyspark import inheritable_thread_target
+from pyspark.errors import AnalysisException, ArithmeticException, NumberFormatException
+from pyspark.sql import DataFrame, SparkSession, functions as F
+from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from cdc_formats.errors import (
     DECODE_CONDITIONS,
@@ -71,6 +75,7 @@ from .route import (
     merged,
     route_pass,
 )
+from .schema import TableSchema
 from .schema_store import SchemaStore
 from .table_options import Selection, SyncError, TableOptions, misspelt, wrong_options
 from .targets import (
@@ -79,10 +84,6 @@ from .targets import (
     TargetError,
     TargetMissingError,
 )
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
-    from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 _log = logging.getLogger("normalize")
 _FEW_RECORDS, _FEW_BYTES = 100_000, 32 << 20
@@ -332,6 +333,7 @@ class SyncDatabase:
             lambda option: f"pass tables={{{table!r}: TableOptions({option}=...)}}",
             (database.max_columns, type(database).__name__),
             routed=True,
+            schema=TableSchema(table),
         )
 
     def __call__(self, batch: DataFrame, number: int) -> None:
@@ -428,7 +430,9 @@ class SyncDatabase:
     def _report_unused_masks(self) -> None:
         """Publish how many masks no table has used, and warn of them once."""
         masks, batch = self.query.format.handling.masks, running_batch(self.query.spark)
-        tables = {table: sync.columns for table, sync in self.tables.items() if sync.columns}
+        tables = {
+            table: sync.schema.names for table, sync in self.tables.items() if sync.owns_target
+        }
         if not masks or not tables:
             return
         unused = masks.unused(tables)
@@ -462,7 +466,7 @@ class SyncDatabase:
         SyncError
             When the topic has several tables, since the record names none.
         """
-        topics = {table: {*sync.topics} for table, sync in self.tables.items()}
+        topics = {table: {*sync.schema.facts.topics} for table, sync in self.tables.items()}
         for table, summary in summaries.items():
             topics[table] |= summary.topics
         reasons = {}
@@ -476,9 +480,9 @@ class SyncDatabase:
             reasons[table] = text
         # A topic that had no table yet is stopped itself: its first table lacks the record.
         of_topics = {
-            topic: sync.stopped
+            topic: sync.schema.stopped
             for topic, sync in self.tables.items()
-            if sync.stopped and not sync.owns_target
+            if sync.schema.stopped and not sync.owns_target
         }
         reasons |= {
             table: of_topics[topic]
@@ -496,7 +500,7 @@ class SyncDatabase:
         failed = [
             Failure(table, text, of_table=True)
             for table, text in unread.items()
-            if not self.tables[table].stopped
+            if not self.tables[table].schema.stopped
         ]
         failed += self._above_limit(parts.keys() - unread.keys())
         refused = {failure.table for failure in failed} | unread.keys()
@@ -536,15 +540,13 @@ class SyncDatabase:
         self, summaries: Mapping[str, TableSummary], routed: DataFrame
     ) -> dict[str, TableRecords]:
         """Return the records of the tables that are not stopped."""
-        from pyspark.sql import functions as F
-
         running = {}
         for table, summary in sorted(summaries.items()):
             sync = self.tables[table]
-            if sync.stopped:
+            if sync.schema.stopped:
                 sync.miss(summary.records)
                 _log.warning(
-                    "%s is stopped and misses %s records: %s", table, sync.lost, sync.stopped
+                    "%s is stopped and misses %s records: %s", table, sync.lost, sync.schema.stopped
                 )
             else:
                 running[table] = summary
@@ -567,8 +569,6 @@ class SyncDatabase:
 
     def _in_parallel(self, parts: Mapping[str, TableRecords]) -> list[Failure | None]:
         """Apply parts, several at a time, and return the error of each."""
-        from pyspark import inheritable_thread_target
-
         targets = self._targets()
         with ThreadPoolExecutor(self.parallel, "sync") as pool:
             # Statements in other threads need the micro-batch's id, by which the sinks know it.
@@ -588,7 +588,7 @@ class SyncDatabase:
         """Return each table's target name, without stopped tables that never had a row."""
         targets = {}
         for table, sync in self.tables.items():
-            if sync.owns_target or not sync.stopped:
+            if sync.owns_target or not sync.schema.stopped:
                 with suppress(TargetError):  # an error of this table alone, once it has records
                     targets[table] = sync.kept_target_name
         return targets
@@ -622,8 +622,6 @@ class SyncDatabase:
 
         Any other error, such as a broken connection, may go away.
         """
-        from pyspark.errors import AnalysisException, ArithmeticException, NumberFormatException
-
         if isinstance(error, TargetError):
             return not isinstance(error, ConflictError | TargetMissingError) and self._is_reachable(
                 table

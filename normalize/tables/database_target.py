@@ -278,19 +278,6 @@ def check_template(template: str) -> None:
         )
 
 
-def source_id(names: Sequence[str]) -> str:
-    """Return a source table's name as users write it (``shop.orders``), dotted parts in backquotes.
-
-    Examples
-    --------
-    >>> source_id(["shop", "orders"]), source_id(["shop", "order.items"])
-    ('shop.orders', 'shop.`order.items`')
-    """
-    return ".".join(
-        backquoted(name) if {".", "`"} & set(name) or not name else name for name in names
-    )
-
-
 def table_name(template: str, source: str) -> str:
     """Return the name of a source table's target.
 
@@ -298,7 +285,7 @@ def table_name(template: str, source: str) -> str:
     ----------
     template : str
     source : str
-        Same as `source_id`, or a topic. Its last part is the table, the part before it the schema,
+        Same as `table_options.source_id`, or a topic. Its last part is the table, the part before it the schema,
         and the first of three the database. A producer that writes two parts has no schema of its
         own, and so ``{schema}`` and ``{database}`` are the same.
 

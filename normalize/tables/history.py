@@ -42,7 +42,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial, reduce
 from operator import and_
-from typing import TYPE_CHECKING
+
+from pyspark.sql import Column as SparkColumn, DataFrame, Window, WindowSpec, functions as F
+from pyspark.sql.types import DataType, StructField
 
 from cdc_formats.events import SHORT_STRINGS
 from cdc_formats.values.schema import backquoted
@@ -52,10 +54,6 @@ from .latest import ChangeOrderError, check, computed, last_changes
 from .merge import ADDS
 from .table_spec import END_AT, START_AT, TableSpec
 from .targets import Sink, TableTarget, TargetError, repeat_conflicts
-
-if TYPE_CHECKING:
-    from pyspark.sql import Column as SparkColumn, DataFrame, WindowSpec
-    from pyspark.sql.types import DataType, StructField
 
 
 @dataclass(frozen=True)
@@ -103,8 +101,6 @@ class ApplyVersions:
 
     def _check(self, versions: DataFrame) -> int:
         """Return how many rows are written, or raise an error for one without a place."""
-        from pyspark.sql import functions as F
-
         unplaced = (F.col(ROW_KIND) == "+U") & F.col(START_AT).isNull()
         partitions = F.when(~F.col(ROW_KIND).isin(*SHORT_STRINGS), F.col(ROW_KIND))
         flags = F.max(unplaced).alias("unplaced"), F.max(partitions).alias("partitions")
@@ -138,16 +134,12 @@ rows."""
 
 def sequence_of(batch: DataFrame, sequence_by: Sequence[str]) -> SparkColumn:
     """Return the sequence value of a change: one column, or a struct of several, as in AUTO CDC."""
-    from pyspark.sql import functions as F
-
     columns = [F.col(backquoted(name)) for name in sequence_by]
     return columns[0] if len(columns) == 1 else F.struct(*columns)
 
 
 def version_fields(batch: DataFrame, sequence_by: Sequence[str]) -> list[StructField]:
     """Return the fields ``__START_AT`` and ``__END_AT``, with the type of the sequence values."""
-    from pyspark.sql.types import StructField
-
     kind = batch.select(sequence_of(batch, sequence_by).alias(START_AT)).schema[0].dataType
     return [StructField(START_AT, kind), StructField(END_AT, kind)]
 
@@ -193,8 +185,6 @@ def version_changes(
         since both are NULL in it. A row kind with the names of two partitions is of a key that has
         changes of both.
     """
-    from pyspark.sql import Window, functions as F
-
     names = {
         name: f"k{index}" if name in keys else f"c{index}" for index, name in enumerate(columns)
     }  # cannot collide with the user's
@@ -302,8 +292,6 @@ def _with_own_values(placed: DataFrame, grouping: Sequence[str], onward: WindowS
 
     The last one of a version has them in the version's row.
     """
-    from pyspark.sql import Window, functions as F
-
     is_within = F.col("end").eqNullSafe(F.col("at"))
     version = F.when(F.col("before").isNotNull() & ~is_within, F.col("before"))
     stored = F.when(F.col("before").isNotNull(), F.struct("before", is_within.alias("is_within")))
@@ -338,8 +326,6 @@ def _stored_events(
     one_partition: bool,
 ) -> DataFrame:
     """Return the changes that made the rows of a history and that a micro-batch can move or end."""
-    from pyspark.sql import functions as F
-
     first = new.groupBy(*grouping).agg(F.min("at").alias("first"))
     renamed = stored.select(
         *(F.col(backquoted(name)).alias(short) for name, short in names.items()),
@@ -374,7 +360,6 @@ def _stored_events(
 
 def _equal(left: SparkColumn, right: SparkColumn, kinds: dict[str, DataType]) -> SparkColumn:
     """Return whether two structs have equal fields."""
-    from pyspark.sql import functions as F
 
     def comparable(column: SparkColumn, kind: DataType) -> SparkColumn:
         # Spark compares neither maps nor variants.

@@ -24,7 +24,10 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, ClassVar, NamedTuple
+from typing import ClassVar, NamedTuple
+
+from pyspark.sql import DataFrame, SparkSession, functions as F
+from pyspark.sql.types import StructField, StructType
 
 from cdc_formats.errors import ArgumentError
 from cdc_formats.values.schema import backquoted
@@ -38,10 +41,6 @@ from .merge import ABSENT_COLUMN, BASE_COLUMN, merged_rows
 from .table_spec import TableSpec
 from .targets import TableTarget, TargetError, repeat_conflicts
 from .writers.lake import DeltaTarget, LakeSink, LakeTarget, column_definition, is_path
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
-    from pyspark.sql.types import StructField
 
 _COLUMNS = ["query", "batch", "appended_ms", ROW_KIND, "key", "row", "deleted"]
 """The last three are structs: the key, all columns, and the column of soft deletes, which is
@@ -124,8 +123,6 @@ class ChangesSink(LakeSink):
 
     def layout(self, spec: TableSpec) -> str:
         """Return the columns, as ``CREATE TABLE`` declares them."""
-        from pyspark.sql.types import StructField, StructType
-
         parts = [
             column_definition(StructField(name, StructType(fields)), self.table)
             for name, fields in _parts(spec).items()
@@ -178,8 +175,6 @@ class ChangesSink(LakeSink):
         return TableSpec(
             fields,
             tuple(each.name for each in key),
-            create=True,
-            on_new_column="add",
             deleted_column=fields[-1].name if deleted else None,
         )
 
@@ -196,8 +191,6 @@ class ChangesSink(LakeSink):
 
     def put(self, latest: DataFrame, spec: TableSpec, batch: Batch, now: int) -> None:
         """Append the changes of a micro-batch, in place of those of an earlier attempt."""
-        from pyspark.sql import functions as F
-
         parts = (
             F.struct(*(backquoted(each.name) for each in fields))
             for fields in _parts(spec).values()
@@ -370,8 +363,6 @@ def _parts(spec: TableSpec) -> dict[str, list[StructField]]:
 
 def _last(changes: DataFrame) -> DataFrame:
     """Return the last change of each key."""
-    from pyspark.sql import functions as F
-
     parts = [name for name in ("row", "deleted") if name in changes.columns]
     last = changes.groupBy("key").agg(F.max_by(F.struct(ROW_KIND, *parts), "batch").alias("last"))
     return last.select(f"last.{ROW_KIND}", *(f"last.{name}.*" for name in parts))

@@ -17,10 +17,12 @@ import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from functools import cache, partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 import pyarrow as pa
+from pyspark.sql import DataFrame, functions as F
+from pyspark.sql.types import BinaryType, StructField
 
 from cdc_formats.decoding.rows import check_masks, result_columns
 from cdc_formats.errors import (
@@ -101,10 +103,6 @@ from .targets import (
     repeat_conflicts,
 )
 
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
-    from pyspark.sql.types import StructField
-
 _log = logging.getLogger("normalize")
 BAD_RECORDS = (*DECODE_CONDITIONS, DecodeError.condition)
 _NOT_APPLIED = (*BAD_RECORDS, Ignored.TRUNCATE.value)
@@ -176,8 +174,8 @@ class TableJob:
         Same as in `next_schema`.
     routed : bool
         Whether a router chose its records, which then are all of this table.
-    schema : TableSchema or None
-        None until the table's first micro-batch.
+    schema : TableSchema
+        Without columns until the table's first micro-batch.
     records : int
         The records that were applied since the query started.
     lost : int
@@ -194,21 +192,21 @@ class TableJob:
     remedy: Callable[[str], str] = field(repr=False)
     max_columns: tuple[int, str]
     routed: bool
-    schema: TableSchema | None = None
+    schema: TableSchema
     maintainer: Maintainer = field(default_factory=Maintainer, repr=False)
     records: int = 0
     lost: int = 0
     _ignored: set[str] = field(default_factory=set)
     _unused_masks: set[str] = field(default_factory=set)
     _asked: set[str] = field(default_factory=set)
-    _prepared: TableSchema | None = None
+    _prepared: tuple[Column, ...] = ()
     _started: bool = False
     _usable: tuple[Column, ...] | None = None
     _schema_changes: int = 0
 
     def load(self) -> None:
         """Read the table's file."""
-        self.schema = self.query.store.read(self.table)
+        self.schema = self.query.store.read(self.table) or TableSchema(self.table)
 
     @property
     def kept_target_name(self) -> str:
@@ -219,32 +217,16 @@ class TableJob:
         TargetError
             When the name cannot be computed.
         """
-        kept = "" if self.schema is None else self.schema.facts.target
-        return kept or self.target_name()
+        return self.schema.facts.target or self.target_name()
 
     @property
     def owns_target(self) -> bool:
         """Whether its target may have rows of it."""
-        return self.schema is not None and bool(self.schema.columns)
-
-    @property
-    def columns(self) -> tuple[str, ...]:
-        """The names of its columns; empty until its first micro-batch."""
-        return () if self.schema is None else tuple(each.name for each in self.schema.columns)
-
-    @property
-    def topics(self) -> tuple[str, ...]:
-        """The topics of its records."""
-        return () if self.schema is None else self.schema.facts.topics
-
-    @property
-    def stopped(self) -> str:
-        """Why the table is stopped; empty while it is synchronized."""
-        return "" if self.schema is None else self.schema.stopped
+        return bool(self.schema.columns)
 
     def stop(self, reason: str, records: int) -> None:
         """Stop the table, also after a restart, before it applied so many records."""
-        self._keep(replace(self.schema or TableSchema(self.table), stopped=reason))
+        self._keep(replace(self.schema, stopped=reason))
         self.miss(records)
 
     def miss(self, records: int) -> None:
@@ -271,18 +253,17 @@ class TableJob:
     def maintain(self) -> None:
         """Maintain the target, if it is due."""
         options = self.policy.maintenance
-        if options is not None and self.owns_target and not self.stopped:
+        if options is not None and self.owns_target and not self.schema.stopped:
             self.maintainer(self.query.spark, self.target(self.kept_target_name), options)
 
     def apply(self, records: TableRecords) -> None:
         """Apply the table's records of a micro-batch to its target."""
         started = time.monotonic()
         target = self.target(self.target_name())
-        schema = self._decided(records, target)
-        if schema is None:
+        if not self._decide_schema(records, target):
             return
-        plan = self.plan(schema)
-        options = self._change_options(schema, plan, records)
+        plan = self.plan(self.schema)
+        options = self._change_options(plan, records)
         typed = options.every or self.policy.is_computed or isinstance(records.rows, pa.Table)
         most_bytes = None if typed or not self._sink(target).takes_arrow else most_changes()
         with table_changes(records.rows, plan, options, most_bytes) as changes:
@@ -296,27 +277,22 @@ class TableJob:
     def _sink(self, target: TableTarget) -> Sink:
         return target.sink(self.query.spark)
 
-    @property
-    def _required_schema(self) -> TableSchema:
-        assert self.schema is not None  # of a table that is applied
-        return self.schema
-
     # ----------------------------------------------------------------------------------------------
     # decide the schema
 
-    def _decided(self, records: TableRecords, target: TableTarget) -> TableSchema | None:
-        """Return the schema for a micro-batch; None for deletes in a table that never had a row.
+    def _decide_schema(self, records: TableRecords, target: TableTarget) -> bool:
+        """Keep the schema for a micro-batch; False for deletes in a table that never had a row.
 
         What it depends on is compared with what is kept, and kept with it.
         """
         before, summary = self.schema if self.owns_target else None, records.summary
         if before is None and not summary.rows and not self.options.declared:
             self._require_missing(target)
-            return None
+            return False
         if before is not None:
             # A contradiction is an error before a new column is.
             before = self._with_facts(before, summary)
-        schema, is_new, added, ignored = next_schema(
+        schema, ignored = next_schema(
             self.table,
             before,
             summary.names - self._ignored,
@@ -328,7 +304,8 @@ class TableJob:
             max_columns=self.max_columns,
         )
         self.require_usable(schema)
-        if is_new:
+        added = schema.columns if before is None else schema.columns[len(before.columns) :]
+        if before is None:
             schema = self._with_facts(schema, summary)
             self._say(f"new table, {schema.described()}")
         elif added:
@@ -336,14 +313,14 @@ class TableJob:
             schema = replace(schema, facts=msgspec.structs.replace(schema.facts, masks=masks))
             self._keep(schema)
             self._say(f"new columns, {', '.join(map(str, added))}")
-        self._schema_changes += is_new or bool(added)
+        self._schema_changes += bool(added)
         if ignored:
             self._ignored.update(ignored)
             self._say(
                 f"the new columns {shown_names(ignored)} are ignored (on_new_column='ignore')"
             )
         self._ask(schema)
-        return schema
+        return True
 
     def _with_facts(self, schema: TableSchema, summary: TableSummary) -> TableSchema:
         """Return the schema with the facts of a micro-batch, which are kept."""
@@ -361,7 +338,7 @@ class TableJob:
             schema.primary_key,
             user_key=bool(names_of(self.options.primary_key)),
             file=self.query.store.file(self.table),
-            columns=[column.name for column in schema.columns],
+            columns=schema.names,
         )
         checked = replace(schema, facts=facts)
         if checked != self.schema:
@@ -424,8 +401,7 @@ class TableJob:
 
     def _require_missing(self, target: TableTarget) -> None:
         """Raise an error if an unknown table's deletes may affect rows: its key type is unknown."""
-        spec = TableSpec((), (), create=True, on_new_column="add")
-        if not self._sink(target).needed(spec):
+        if not self._sink(target).needed(TableSpec((), ())):
             raise SyncError(
                 "its first records are deletes, from which no schema can be inferred, and "
                 f"{target} exists: pass tables={{{self.table!r}: TableOptions(schema=..., "
@@ -437,8 +413,6 @@ class TableJob:
 
         For a value that does not fit its column, it includes the statements that widen the column.
         """
-        if self.schema is None:
-            return text
         samples = partial(self._samples, records)
         columns = wider_column(text, self.schema, samples, self.query.format)
         if columns is None or self._masks(self.schema).kind(columns[0].name) is not None:
@@ -465,9 +439,9 @@ class TableJob:
         """
         options, kept = self.options, self.schema
         key, file = names_of(options.primary_key), self.query.store.file(self.table)
-        if self.stopped:
+        if kept.stopped:
             return
-        if kept is not None and kept.columns:
+        if kept.columns:
             ignored = ignored_arguments(kept, options.declared, key)
             if ignored:
                 _log.warning(
@@ -509,7 +483,7 @@ class TableJob:
         if schema.columns and schema.columns == self._usable:
             return
         self._require_free_names(schema)
-        names = [column.name for column in schema.columns]
+        names = [*schema.names]
         lower = [name.lower() for name in names]
         names += [name for name in self.policy.select if names and name.lower() not in lower]
         unknown = [name for name in self.policy.track_history if name not in names]
@@ -559,9 +533,7 @@ class TableJob:
     # ----------------------------------------------------------------------------------------------
     # the changes
 
-    def _change_options(
-        self, schema: TableSchema, plan: DecodePlan, records: TableRecords
-    ) -> ChangeOptions:
+    def _change_options(self, plan: DecodePlan, records: TableRecords) -> ChangeOptions:
         """Return which changes are computed, and what they have."""
         position, ids = self.policy.position_column, dict[str, str]()
         if position is not None and not plan.positions:
@@ -571,10 +543,7 @@ class TableJob:
 
     def _masks(self, schema: TableSchema) -> Masks:
         """Return the masks of the table's columns, and warn of those for columns it does not have."""
-        masks, columns = (
-            self.query.format.handling.masks,
-            tuple(column.name for column in schema.columns),
-        )
+        masks, columns = self.query.format.handling.masks, schema.names
         unused = masks.unused({self.table: columns})
         unused = [
             name
@@ -621,7 +590,7 @@ class TableJob:
     def _checked(self, seen: PassSummary, plan: DecodePlan) -> GuardFacts:
         """Return the guard's facts after a micro-batch, whose records contradict nothing kept."""
         batch = running_batch(self.query.spark)
-        kept = self._required_schema.facts.guard
+        kept = self.schema.facts.guard
         topics = {each.topic for each in seen.partitions}
         described = {
             topic: each for topic, each in self.query.topics(topics).items() if topic in topics
@@ -636,7 +605,7 @@ class TableJob:
         )
         if not self.routed:
             summary = TableSummary(self.table, topics=topics, source_keys=seen.source_keys)
-            self._with_facts(self._required_schema, summary)
+            self._with_facts(self.schema, summary)
         return kept if batch is None else guard
 
     def _keep_guard(self, guard: GuardFacts, *, written: bool) -> None:
@@ -644,7 +613,7 @@ class TableJob:
 
         Until they are written, the micro-batch is compared with the state before it.
         """
-        schema = self._required_schema
+        schema = self.schema
         written = schema.facts.written or written
         kept = msgspec.structs.replace(schema.facts, guard=guard, written=written)
         if kept != schema.facts:
@@ -660,12 +629,11 @@ class TableJob:
         target: TableTarget,
         options: ChangeOptions,
     ) -> None:
-        schema = self._required_schema
         self._require_target(target)
         if options.every:
-            self._write_versions(self._selected(rows), target, schema)
+            self._write_versions(self._selected(rows), target)
         else:
-            self._write_last(rows, target, schema, written_fields(plan, options))
+            self._write_last(rows, target, written_fields(plan, options))
         target.refresh(self.query.user_session)
 
     def _require_target(self, target: TableTarget) -> None:
@@ -676,7 +644,7 @@ class TableJob:
         TargetMissingError
         """
         is_started, self._started = self._started, True
-        if is_started or not self._required_schema.facts.written or self._sink(target).exists():
+        if is_started or not self.schema.facts.written or self._sink(target).exists():
             return
         raise TargetMissingError(
             f"{target} is missing, and this query wrote rows into it: a new table would have only "
@@ -689,16 +657,12 @@ class TableJob:
         self,
         rows: DataFrame | ArrowChanges,
         target: TableTarget,
-        schema: TableSchema,
         fields: tuple[StructField, ...],
     ) -> None:
         """Write the last change of each key."""
-        from pyspark.sql import functions as F
-        from pyspark.sql.types import BinaryType, StructField
-
         deleted, position = self.policy.deleted_column, self.policy.position_column
         # The position of an earlier change would drop changes that are newer than the row.
-        unknown = schema.facts.position_column if position is None else ""
+        unknown = self.schema.facts.position_column if position is None else ""
         if unknown:
             fields = (*fields, StructField(unknown, BinaryType()))
             # Soft deletes write it too, which needs no comparison with NULL.
@@ -706,7 +670,7 @@ class TableJob:
 
         if self.policy.select:
             fields = computed_fields(self._selected(rows), fields, self.policy.select)
-        fields = with_comments(fields, schema.comments)
+        fields = with_comments(fields, self.schema.comments)
 
         @cache
         def frame() -> DataFrame:
@@ -721,23 +685,23 @@ class TableJob:
             table = with_arrow_deletion_times(table, deleted)
         changes = frame() if table is None else ArrowRows(table, frame)
         spec = replace(
-            TableSpec.of(self.policy, fields, self._key(schema)),
+            TableSpec.of(self.policy, fields, self._key(self.schema)),
             partial_rows=ABSENT_COLUMN
             in (frame().columns if table is None else table.column_names),
             position_column=position,
         )
-        repeat_conflicts(partial(self._commit, changes, target, spec, schema))
+        repeat_conflicts(partial(self._commit, changes, target, spec))
 
     def _selected(self, rows: DataFrame | ArrowChanges) -> DataFrame:
         return selected(_frame(self.query, rows), self.policy.where, self.policy.select)
 
-    def _write_versions(self, changes: DataFrame, target: TableTarget, schema: TableSchema) -> None:
+    def _write_versions(self, changes: DataFrame, target: TableTarget) -> None:
         fields = with_comments(
             (each for each in changes.schema.fields if each.name not in (ROW_KIND, PLACE)),
-            schema.comments,
+            self.schema.comments,
         )
         validity = version_fields(changes, (PLACE,))
-        spec = TableSpec.of(self.policy, fields, self._key(schema), validity=validity)
+        spec = TableSpec.of(self.policy, fields, self._key(self.schema), validity=validity)
         tracked = self.policy.track_history
         ApplyVersions(target, spec, (PLACE,), tracked, one_partition=True)(changes, 0)
 
@@ -754,26 +718,20 @@ class TableJob:
         """Return the columns that its target requires, of which it may lack some."""
         columns, policy = tuple(fields), self.policy
         layout = policy.layout_of([each.name for each in columns])
-        return TableSpec(columns, key, True, "add", policy.deleted_column, layout=layout)
+        return TableSpec(columns, key, deleted_column=policy.deleted_column, layout=layout)
 
     def _key(self, schema: TableSchema) -> tuple[str, ...]:
         shard = self.policy.shard_column
         return schema.primary_key if shard is None else (*schema.primary_key, shard)
 
-    def _commit(
-        self,
-        changes: DataFrame | ArrowRows,
-        target: TableTarget,
-        spec: TableSpec,
-        schema: TableSchema,
-    ) -> None:
-        """Change the table if its schema is new here, and merge the changes."""
+    def _commit(self, changes: DataFrame | ArrowRows, target: TableTarget, spec: TableSpec) -> None:
+        """Change the table if its columns are new here, and merge the changes."""
         sink, batch = self._sink(target), running_batch(self.query.spark)
-        if self._prepared is None:
+        if not self._prepared:
             require_merged(self.query.spark, target)
-        if self._prepared != schema:
+        if self._prepared != self.schema.columns:
             sink.prepare(spec)
-            self._prepared = schema
+            self._prepared = self.schema.columns
         if isinstance(changes, ArrowRows):
             sink.merge_arrow(changes, spec)
             return
@@ -806,9 +764,9 @@ class TableJob:
         _log.info("%s: %s records applied in %.1f s", self.table, records, seconds)
 
     def _publish(self, **progress: Any) -> None:
-        batch, schema = running_batch(self.query.spark), self.schema
+        batch = running_batch(self.query.spark)
         if batch is not None:
-            questions = 0 if schema is None else len(self._open_questions(schema))
+            questions = len(self._open_questions(self.schema)) if self.owns_target else 0
             publish(
                 TableProgress(
                     query=batch.query,

@@ -25,11 +25,13 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import reduce
 from operator import or_
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from pyspark.sql import Column as SparkColumn, DataFrame, functions as F
+from pyspark.sql.types import StructField
 
 from cdc_formats.errors import ArgumentError, ChangelogError, MissingFieldError
 from cdc_formats.events import SHORT_STRINGS
@@ -40,11 +42,6 @@ from normalize.spark.plans import Node, class_of, elements, plan_of, rows_of
 from normalize.spark.sessions import is_connect
 
 from .merge import ADDS
-
-if TYPE_CHECKING:
-    from pyspark.sql import Column as SparkColumn, DataFrame
-    from pyspark.sql.types import StructField
-
 
 # --------------------------------------------------------------------------------------------------
 # The check whether a DataFrame's plan keeps the order of a key's rows, or has one row per key.
@@ -172,8 +169,6 @@ def last_changes(
         The changes, with ``row_kind``, the columns and those of `order_by`.
     columns, keys, order_by : sequence of str
     """
-    from pyspark.sql import functions as F
-
     # Generated names, which cannot collide with the user's.
     placed = [F.col(backquoted(name)).alias(f"o{index}") for index, name in enumerate(order_by)]
     values = [F.col(backquoted(name)).alias(f"c{index}") for index, name in enumerate(columns)]
@@ -205,8 +200,6 @@ def last_changes(
 
 
 def _by_arrival() -> list[SparkColumn]:
-    from pyspark.sql import functions as F
-
     partition = F.shiftright("arrival", _PARTITION_BITS)
     return [
         F.lit(False).alias("unplaced"),
@@ -215,8 +208,6 @@ def _by_arrival() -> list[SparkColumn]:
 
 
 def _by_columns(order: Sequence[str]) -> list[SparkColumn]:
-    from pyspark.sql import functions as F
-
     place: list[str | SparkColumn] = [*order, F.col("kind").isin(*ADDS)]
     first, last = (
         F.max(F.struct(*place, (F.col("arrival") * sign).alias("at")))["at"] * sign
@@ -239,8 +230,6 @@ def check(latest: DataFrame, keys: Sequence[str], order_by: Sequence[str]) -> in
     ChangeOrderError
         When a key's last change is ambiguous.
     """
-    from pyspark.sql import functions as F
-
     flags = [F.max(f"flags.{flag}").alias(flag) for flag in _FLAGS]
     nulls = [
         F.max(F.col(f"row.{backquoted(name)}").isNull()).alias(f"null{index}")

@@ -19,7 +19,8 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta, timezone
-from typing import TYPE_CHECKING
+
+from pyspark.sql import Row, SparkSession, functions as F
 
 from cdc_formats.values.schema import backquoted, name_parts
 from normalize.arguments import seconds_of
@@ -29,9 +30,6 @@ from .batches import ICEBERG_BATCH, ICEBERG_QUERY, running_batch
 from .interval import MergedDeltaTarget, changes_table
 from .policy import Maintenance
 from .targets import TableTarget
-
-if TYPE_CHECKING:
-    from pyspark.sql import Row, SparkSession
 
 _log = logging.getLogger("normalize")
 _OPTIMIZE = "spark.databricks.delta.optimize"
@@ -144,8 +142,6 @@ def _oldest_kept(
 
     Without it, a repeated micro-batch would be written again, and a second driver not be noticed.
     """
-    from pyspark.sql import functions as F
-
     if isinstance(expire, str):
         age = timedelta(seconds=seconds_of("expire", expire))
     else:

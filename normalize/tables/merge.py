@@ -31,18 +31,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import Literal, NamedTuple
+
+from pyspark.sql import Column as SparkColumn, DataFrame, functions as F
+from pyspark.sql.types import StructField
 
 from cdc_formats.errors import PartialImageError
 from cdc_formats.values.schema import backquoted
 from normalize.core.order import redelivery_condition
 from normalize.core.output import ROW_KIND
 from normalize.decode.last_changes import partial_row
-
-if TYPE_CHECKING:
-    from pyspark.sql import Column as SparkColumn, DataFrame
-    from pyspark.sql.types import StructField
-
 
 ADDS = ("+I", "+U")
 ABSENT_COLUMN = "__absent"
@@ -264,20 +262,27 @@ class RenderedClause(NamedTuple):
     values: dict[str, str]
 
 
-class OneStatement:
-    """Renders a plan for statements that apply all clauses to a row at once."""
+# --------------------------------------------------------------------------------------------------
+# A `MergePlan` in Spark: as ``MERGE INTO``, and as the join that returns the same rows.
+
+RAISED = f"raise_error(concat('{missing_row()} in ', substring_index(s.{ABSENT_COLUMN}, ' ', -1)))"
+"""The SQL that raises the error for a partial row of a key that the table does not have."""
+
+
+class SparkSql:
+    """Renders a plan in Spark's SQL, for a statement that applies all clauses to a row at once."""
 
     def column(self, side: Side, name: str) -> str:
         """Return a column."""
-        raise NotImplementedError
+        return f"{side}.{backquoted(name)}"
 
     def redelivery(self, name: str) -> str:
         """Return the condition that the position of a change is not after that of its row."""
-        raise NotImplementedError
+        return redelivery_condition(self.column("s", name), self.column("t", name))
 
     def failing(self, condition: str, value: str) -> str:
         """Return a value whose computation fails, for a change that its row cannot complete."""
-        raise NotImplementedError
+        return f"CASE WHEN {condition} THEN {RAISED} ELSE {value} END"
 
     def clauses(self, plan: MergePlan) -> list[RenderedClause]:
         """Return the clauses."""
@@ -294,26 +299,6 @@ class OneStatement:
             condition = clause.fails.render(self.column)
             values[first] = self.failing(condition, values[first])
         return RenderedClause(clause.kind, when, values)
-
-
-# --------------------------------------------------------------------------------------------------
-# A `MergePlan` in Spark: as ``MERGE INTO``, and as the join that returns the same rows.
-
-RAISED = f"raise_error(concat('{missing_row()} in ', substring_index(s.{ABSENT_COLUMN}, ' ', -1)))"
-"""The SQL that raises the error for a partial row of a key that the table does not have."""
-
-
-class SparkSql(OneStatement):
-    """Spark's SQL."""
-
-    def column(self, side: Side, name: str) -> str:
-        return f"{side}.{backquoted(name)}"
-
-    def redelivery(self, name: str) -> str:
-        return redelivery_condition(self.column("s", name), self.column("t", name))
-
-    def failing(self, condition: str, value: str) -> str:
-        return f"CASE WHEN {condition} THEN {RAISED} ELSE {value} END"
 
 
 SPARK_SQL = SparkSql()
@@ -363,8 +348,6 @@ def merged_rows(plan: MergePlan, stored: DataFrame, changes: DataFrame) -> DataF
     stored, changes : DataFrame
         The table's rows before, and the last change of each key.
     """
-    from pyspark.sql import functions as F
-
     stored, changes = stored.alias("t"), changes.alias("s")
     same = F.expr(plan.same.render(SPARK_SQL.column))
     clauses = SPARK_SQL.clauses(plan)

@@ -8,16 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyarrow as pa
+from pyspark.sql import DataFrame, functions as F
+from pyspark.sql.types import StructType
 
 from normalize.spark.plans import arriving
 from normalize.spark.sessions import most_collected
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
-    from pyspark.sql.types import StructType
 
 Pass = Callable[[Iterator[pa.RecordBatch]], Iterable[pa.RecordBatch]]
 """What a task computes of its batches."""
@@ -44,8 +42,6 @@ def collected(values: DataFrame, tasks: int, most_bytes: int) -> list[pa.Table] 
         The number of tasks, each of which may have its share.
     most_bytes : int
     """
-    from pyspark.sql import functions as F
-
     most = min(most_bytes, most_collected(values.sparkSession)) // max(1, tasks)
     small = values.select(F.when(F.col("bytes") <= most, F.col("ipc")))
     parts = [_read(value) for batch in arriving(small) for value in batch.column(0)]

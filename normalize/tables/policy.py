@@ -6,11 +6,14 @@ import json
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
+from pyspark.errors import AnalysisException, ParseException
+from pyspark.sql import DataFrame, functions as F
+from pyspark.sql.types import StructField
 
 from cdc_formats.errors import ArgumentError
 from cdc_formats.values.schema import Column, SqlType, backquoted, quote
@@ -23,11 +26,6 @@ from normalize.spark.plans import class_of, elements, plan_of
 from .layout import NO_LAYOUT, Layout
 from .merge import ABSENT_COLUMN, ADDS, BASE_COLUMN, is_absent
 
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
-    from pyspark.sql.types import StructField
-
-
 # --------------------------------------------------------------------------------------------------
 # Computed columns and the condition of a table: Spark's SQL on the decoded rows.
 #
@@ -39,11 +37,6 @@ COMPUTED_PROPERTY = "changelog.computed_columns"
 database's table has it as its comment."""
 _OF_TIME = ("Current", "Now", "LocalTime")
 """How the classes of Spark's functions begin whose value depends on the time or the session."""
-
-
-def computed_property(select: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
-    """Return the property of a table with computed columns; empty without one."""
-    return ((COMPUTED_PROPERTY, json.dumps([*select])),) if select else ()
 
 
 def computed_comment(properties: Mapping[str, str]) -> str:
@@ -88,9 +81,6 @@ def check_expressions(
     ------
     ArgumentError
     """
-    from pyspark.errors import AnalysisException, ParseException
-    from pyspark.sql import functions as F
-
     for name in select:
         if name.lower() in {each.lower() for each in key}:
             raise ArgumentError(
@@ -122,8 +112,6 @@ def check_expressions(
 
 
 def _project(rows: DataFrame, expression: str) -> Any:
-    from pyspark.sql import functions as F
-
     return plan_of(rows.select(F.expr(expression))).java
 
 
@@ -151,8 +139,6 @@ def selected(changes: DataFrame, where: str | None, select: Mapping[str, str]) -
     PartialImageError
         For a partial row without a column that an expression reads.
     """
-    from pyspark.sql import functions as F
-
     if ABSENT_COLUMN in changes.columns:
         for option, text in (*([("where", where)] if where else ()), *select.items()):
             _require_columns_of(option, text, changes)
@@ -182,8 +168,6 @@ def _require_columns_of(option: str, expression: str, changes: DataFrame) -> Non
     The table may not have the row, or has it for another expression. A column that is computed from
     itself alone keeps the table's value.
     """
-    from pyspark.sql import functions as F
-
     references = _project(changes, expression).references().toSeq()
     read = {attribute.name() for attribute in elements(references)}
     if {name.lower() for name in read} == {option.lower()}:
@@ -332,7 +316,8 @@ class TablePolicy:
     def layout_of(self, columns: Collection[str]) -> Layout:
         """Return the layout of a table with these columns, if it is created."""
         layout = self.layout.or_of(self.database_layout, columns)
-        return replace(layout, properties=(*layout.properties, *computed_property(self.select)))
+        computed = [(COMPUTED_PROPERTY, json.dumps([*self.select]))] if self.select else []
+        return replace(layout, properties=(*layout.properties, *computed))
 
     @property
     def is_computed(self) -> bool:
@@ -391,8 +376,6 @@ def with_deletion_times(changes: DataFrame, name: str, time_column: str | None =
         The TIMESTAMP column with the time of a change; None for the time at which the changes are
         applied.
     """
-    from pyspark.sql import functions as F
-
     time = F.current_timestamp() if time_column is None else F.col(backquoted(time_column))
     return changes.withColumn(name, F.when(~F.col(ROW_KIND).isin(*ADDS), time))
 

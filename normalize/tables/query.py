@@ -6,9 +6,10 @@ import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from threading import Lock
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import msgspec
+from pyspark.sql import DataFrame, SparkSession
 
 from cdc_formats.errors import ArgumentError
 from cdc_formats.format import Format, option_name
@@ -27,9 +28,6 @@ from .resync_state import Offsets
 from .route import RECORD_DDL
 from .schema_store import SchemaStore
 from .targets import TableTarget
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
 
 _log = logging.getLogger("normalize")
 

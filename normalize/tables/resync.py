@@ -18,10 +18,11 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 from uuid import uuid4
 
 import msgspec
+from pyspark.sql import DataFrame, SparkSession
 
 from cdc_formats.errors import ArgumentError, ChangelogError
 from normalize.kafka.debezium_snapshot import IncrementalSnapshot, take_snapshot
@@ -47,9 +48,6 @@ from .schema_store import SchemaStore
 from .table_options import SyncError
 from .targets import Replacement, TableTarget, TargetError, TargetMissingError, repeat_conflicts
 
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
-
 _log = logging.getLogger("normalize")
 _SHARE = 0.5
 """The time of the steps, as a part of the time that the micro-batches take."""
@@ -60,26 +58,19 @@ _LEAST_SECONDS = 3.0
 _POLL = 1  # second
 
 
-class AppliesRecords(Protocol):
-    """Applies records to the tables of a query."""
+class Tables(Protocol):
+    """The tables of a query."""
 
     query: Query
     tables: dict[str, TableJob]
 
     def apply(self, records: DataFrame) -> None:
-        """Apply records of Kafka."""
-
-
-class LiveTables(Protocol):
-    """The tables of a running query."""
-
-    query: Query
-    tables: dict[str, TableJob]
+        """Apply records of Kafka to the tables."""
 
     def job(self, table: str) -> TableJob:
         """Return a new job of a table."""
 
-    def beside(self, table: str, name: str, store: SchemaStore) -> AppliesRecords:
+    def beside(self, table: str, name: str, store: SchemaStore) -> Tables:
         """Return what applies the records of one table to a table with another name."""
 
     def is_of_table(self, error: Exception, table: str) -> bool:
@@ -271,11 +262,12 @@ class Resyncs:
 
     Parameters
     ----------
-    live : LiveTables
+    live : Tables
+        Those of the running query.
     """
 
-    live: LiveTables
-    _beside: tuple[str, AppliesRecords] | None = field(default=None, repr=False)
+    live: Tables
+    _beside: tuple[str, Tables] | None = field(default=None, repr=False)
     _describer: TopicDescriber | None = field(default=None, repr=False)
     _size: int = 0
     _credit: float = 0.0
@@ -421,9 +413,9 @@ class Resyncs:
         SyncError
             When the source's rows are not those of the table.
         """
-        if job.schema is None or not job.owns_target:
+        if not job.owns_target:
             raise SyncError("it has no columns yet: the source is read once it has had a record")
-        masks = self.live.query.format.handling.masks.of_columns(job.columns, resync.table)
+        masks = self.live.query.format.handling.masks.of_columns(job.schema.names, resync.table)
         for reason, what in (
             (job.policy.shards is not None, "several source tables are merged into it"),
             (bool(masks), "its columns have masks, and the source has their values"),
@@ -443,7 +435,7 @@ class Resyncs:
     def _seed(self, resync: Resync, job: TableJob) -> None:
         """Give the new table the columns of the old one, if they are known."""
         target, kept = self._target(resync), job.schema
-        if kept is not None and kept.columns:
+        if kept.columns:
             facts = TableFacts(
                 self._name(resync),
                 kept.facts.source_keys,
@@ -550,8 +542,8 @@ class Resyncs:
         new = beside.tables.get(resync.table)
         if new is None:
             return 0
-        if new.stopped:
-            raise SyncError(new.stopped)
+        if new.schema.stopped:
+            raise SyncError(new.schema.stopped)
         return new.records - before
 
     def _fit(self, seconds: float) -> None:
@@ -560,13 +552,13 @@ class Resyncs:
         factor = min(2.0, max(0.5, target_seconds / max(seconds, 0.01)))
         self._size = int(max(_LEAST, self._size) * factor)
 
-    def _new(self, resync: Resync, job: TableJob) -> AppliesRecords:
+    def _new(self, resync: Resync, job: TableJob) -> Tables:
         """Return what applies records to the new table, which gets all columns of the old one."""
         store = self._store(resync)
         kept, live = store.read(resync.table), job.schema
         if kept is None and resync.records:
             raise SyncError("the file of its new table is missing: request it again")
-        if kept is not None and live is not None and live.columns and not job.stopped:
+        if kept is not None and live.columns and not job.schema.stopped:
             only_new = [each for each in kept.columns if each.name not in live.names]
             columns = (*live.columns, *only_new)
             if columns != kept.columns:
@@ -585,7 +577,7 @@ class Resyncs:
             raise SyncError("the topic has no row of it: delete its rows by hand if this is right")
         replacement = self._replacement(resync, job)
         missing, has_batch = 0, False
-        resumes = bool(job.stopped) or not job.owns_target
+        resumes = bool(job.schema.stopped) or not job.owns_target
         if sink.exists():
             has_batch = is_repeat(batch, sink.record(batch), target)
             missing = sink.missing(new, replacement.key, replacement.deleted_column)
@@ -628,7 +620,7 @@ class Resyncs:
         """Let the old table go on with the columns of the new one, also if it was stopped."""
         new, store = self._store(resync).read(resync.table), self.live.query.store
         live = job.schema
-        if new is None or live is None:  # the files are those of an earlier attempt, which ended
+        if new is None:  # the files are those of an earlier attempt, which ended
             return
         facts = msgspec.structs.replace(new.facts, target=job.target_name(), written=True)
         if resync.resumes:
@@ -708,7 +700,7 @@ class Resyncs:
 
     def _topics(self, job: TableJob, ends: Offsets) -> list[str]:
         """Return the topics of a table's records; all if none is known."""
-        return sorted(set(job.topics) & ends.keys() or ends.keys())
+        return sorted(set(job.schema.facts.topics) & ends.keys() or ends.keys())
 
     def _waits(self, ends: Offsets) -> bool:
         """Return whether a topic has records after the micro-batch."""

@@ -48,9 +48,8 @@ from normalize.decode.decode_pass import header_lists
 from normalize.kafka.dead_letter import send
 from normalize.worker import worker
 
-from .database_target import source_id
 from .known_rows import KnownRows, Names, Table
-from .table_options import Selection
+from .table_options import Selection, source_id
 
 RECORD_DDL = (
     "key BINARY, value BINARY, topic STRING, partition INT, offset BIGINT, stamp BIGINT, headers "
@@ -214,7 +213,7 @@ class Router:
         if not events:
             return Routed("", reason="MESSAGE")
         named = self._table_of(events[0].message)
-        table = _source_id(named) or topic
+        table = source_id(named) or topic
         if not self._selects(table):
             return replace(_OTHER, named=named)
         source_key = self.reader.sampler.source_key(events[0].message, key, headers)
@@ -272,10 +271,6 @@ class Router:
 
 
 _OTHER = Routed("", reason=Ignored.OTHER_TABLE.value)
-
-
-def _source_id(named: Names) -> str:
-    return source_id([str(name) for name in named if name is not None])
 
 
 @dataclass(frozen=True)

@@ -12,9 +12,11 @@ import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any
 
 import msgspec
+from pyspark.sql import SparkSession
+from pyspark.sql.types import DataType, StructField
 
 from cdc_formats.errors import InferenceError, SchemaError, TypeConversionError, printable
 from cdc_formats.format import Format
@@ -28,10 +30,6 @@ from .facts import TableFacts
 from .table_options import SyncError, TableOptions, require_distinct_names
 from .table_spec import wider
 from .targets import TableTarget
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-    from pyspark.sql.types import DataType, StructField
 
 Record = tuple[Any, ...]
 """Key, value and headers."""
@@ -71,9 +69,9 @@ class TableSchema:
     comments: Mapping[str, str] = field(default_factory=dict)
 
     @property
-    def names(self) -> set[str]:
+    def names(self) -> tuple[str, ...]:
         """The names of the columns."""
-        return {column.name for column in self.columns}
+        return tuple(column.name for column in self.columns)
 
     def to_json(self) -> str:
         """Return the file's content."""
@@ -113,17 +111,8 @@ class TableSchema:
                 f"{where} is not the file of a table ({error}): correct it, or delete it so that "
                 "the schema is inferred again"
             ) from None
-        return cls(
-            content.table,
-            read,
-            tuple(content.primary_key),
-            content.format_options,
-            tuple(content.notes),
-            content.stopped,
-            content.facts,
-            content.questions,
-            content.comments,
-        )
+        kept = msgspec.structs.asdict(content)
+        return cls(columns=read, **{name: kept[name] for name in kept if name != "schema"})
 
     def described(self) -> str:
         """Return the decision as text for the user."""
@@ -135,9 +124,9 @@ class TableSchema:
 class _File(msgspec.Struct, forbid_unknown_fields=True):
     table: str
     schema: list[str]
-    primary_key: list[str]
+    primary_key: tuple[str, ...]
     format_options: dict[str, Any] = {}
-    notes: list[str] = []
+    notes: tuple[str, ...] = ()
     questions: dict[str, str] = {}
     comments: dict[str, str] = {}
     stopped: str = ""
@@ -182,12 +171,7 @@ def decide(
             for name in inferred.option_reasons
             if name not in passed_options
         }
-        columns = options.declared or _typed(inferred.columns, options)
-        columns = (
-            columns
-            if options.declared
-            else _of_known_type(columns, inferred, options, inferred.primary_key)
-        )
+        columns = options.declared or _of_known_type(inferred, options, inferred.primary_key)
         schema = TableSchema(
             table,
             columns,
@@ -316,11 +300,7 @@ def extend(
             inferred = infer_schema(records, format=format, primary_key=schema.primary_key)
         except InferenceError:  # no rows, which only one of several shards may have
             continue
-        new = [
-            column
-            for column in _of_known_type(_typed(inferred.columns, options), inferred, options)
-            if column.name in names
-        ]
+        new = [column for column in _of_known_type(inferred, options) if column.name in names]
         added = {
             column.name: column
             for column in _united(tuple(added.values()), new, f"its shards, {table} among them,")
@@ -350,32 +330,12 @@ def extend(
 
 def new_columns(schema: TableSchema, seen: Collection[str], options: TableOptions) -> list[str]:
     """Return the columns that messages have and the schema lacks."""
-    return sorted(name for name in seen if name not in schema.names and options.writes(name))
-
-
-class Decision(NamedTuple):
-    """The schema of a table in a micro-batch, and its changes.
-
-    Attributes
-    ----------
-    schema : TableSchema
-    is_new : bool
-        Whether the table had no schema before.
-    added : tuple of Column
-        The columns that it had not, in a schema that is not new.
-    ignored : tuple of str
-        The columns that messages have and that are not added.
-    """
-
-    schema: TableSchema
-    is_new: bool
-    added: tuple[Column, ...] = ()
-    ignored: tuple[str, ...] = ()
+    return sorted(name for name in {*seen} - {*schema.names} if options.writes(name))
 
 
 def next_schema(
     table: str,
-    known: TableSchema | None,
+    before: TableSchema | None,
     names: Collection[str],
     samples: Callable[[], Mapping[str, Sequence[Record]]],
     *,
@@ -384,13 +344,15 @@ def next_schema(
     options: TableOptions,
     on_new_column: str,
     max_columns: tuple[int, str],
-) -> Decision:
+) -> tuple[TableSchema, list[str]]:
     """Return a table's schema for the records of a micro-batch, so that no value is lost.
+
+    New columns are at its end.
 
     Parameters
     ----------
     table : str
-    known : TableSchema or None
+    before : TableSchema or None
         The schema so far.
     names : collection of str
         The columns that have a value in a record.
@@ -403,16 +365,21 @@ def next_schema(
         The most columns of a table whose columns are not declared, and the class that has the
         limit.
 
+    Returns
+    -------
+    (TableSchema, list of str)
+        The schema, and the columns that messages have and that are not added.
+
     Raises
     ------
     InferenceError, SyncError, SchemaError
         As `decide_merged` and `extend`; `SyncError` also when there are new columns, and
         `on_new_column` is ``fail``, or too many.
     """
-    schema = known or decide_merged(
+    schema = before or decide_merged(
         table, samples(), format=format, passed_options=passed_options, options=options
     )
-    of_messages = () if known is not None or options.declared else schema.columns
+    of_messages = () if before is not None or options.declared else schema.columns
     new = new_columns(schema, names, options)
     if new and on_new_column == "fail":
         raise SyncError(
@@ -421,69 +388,40 @@ def next_schema(
         )
     added: tuple[Column, ...] = ()
     if new and on_new_column == "add":
-        before = len(schema.columns)
-        schema = extend(
+        extended = extend(
             schema, new, samples(), format=with_options(format, schema), options=options
         )
-        added = schema.columns[before:]
-    _require_few_columns(
-        [column.name for column in schema.columns],
-        [column.name for column in (*of_messages, *added)],
-        *max_columns,
-    )
-    ignored = tuple(new) if on_new_column == "ignore" else ()
-    return Decision(schema, known is None, added if known is not None else (), ignored)
-
-
-def _require_few_columns(
-    names: Sequence[str], new: Sequence[str], limit: int, database: str
-) -> None:
-    """Raise an error for a table with more columns than a producer may create.
-
-    Parameters
-    ----------
-    names : sequence of str
-        All columns of the table.
-    new : sequence of str
-        Those that come from messages, and are not written yet.
-    limit : int
-    database : str
-        The class that has the limit.
-
-    Raises
-    ------
-    SyncError
-    """
-    if new and len(names) > limit:
+        added, schema = extended.columns[len(schema.columns) :], extended
+    # A producer names the columns.
+    from_messages, (limit, database) = (*of_messages, *added), max_columns
+    if from_messages and len(schema.columns) > limit:
         raise SyncError(
-            f"it would have {len(names)} columns, {len(new)} of them new ({new[0]}, ...), and "
-            f"max_columns is {limit}: leave some out with columns= or exclude_columns, or pass "
-            f"{database}(max_columns=...)"
+            f"it would have {len(schema.columns)} columns, {len(from_messages)} of them new "
+            f"({from_messages[0].name}, ...), and max_columns is {limit}: leave some out with "
+            f"columns= or exclude_columns, or pass {database}(max_columns=...)"
         )
-
-
-def _typed(columns: Sequence[Column], options: TableOptions) -> tuple[Column, ...]:
-    types = {column.name: column.type for column in options.typed}
-    return tuple(replace(column, type=types.get(column.name, column.type)) for column in columns)
+    return schema, new if on_new_column == "ignore" else []
 
 
 def _of_known_type(
-    columns: Sequence[Column],
-    inferred: InferredSchema,
-    options: TableOptions,
-    key: Sequence[str] = (),
+    inferred: InferredSchema, options: TableOptions, key: Sequence[str] = ()
 ) -> tuple[Column, ...]:
-    """Return the columns, except those of which only NULL is known.
+    """Return the columns with the user's types, except those of which only NULL is known.
 
     Their type would be a guess, unless the user passed it.
     """
+    types = {column.name: column.type for column in options.typed}
     guessed = {
         each.column.name
         for each in inferred.evidence
         if each.certainty == "values" and not set(each.seen) - {"null"}
     }
-    guessed -= {*key, *(column.name for column in options.typed)}
-    return tuple(column for column in columns if column.name not in guessed)
+    guessed -= {*key, *types}
+    return tuple(
+        replace(column, type=types.get(column.name, column.type))
+        for column in inferred.columns
+        if column.name not in guessed
+    )
 
 
 def described_questions(
@@ -660,8 +598,6 @@ def how_to_widen(
 
 
 def _field(column: Column) -> StructField:
-    from pyspark.sql.types import DataType, StructField
-
     kind = spark_type(column.type)
     return StructField(
         column.name, DataType.fromDDL("BIGINT" if kind.startswith("INTERVAL") else kind)

@@ -4,25 +4,21 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 from urllib.parse import quote, unquote
 
 import msgspec
+from pyspark.sql import DataFrame, SparkSession
 
 from cdc_formats.errors import ArgumentError
 from normalize.arguments import check_location
 from normalize.spark.files import Files
 
-from .batches import BatchOrderError
+from .batches import Batch, BatchOrderError
 from .facts import QueryFacts
 from .resync_state import Resync
 from .schema import TableSchema
 from .table_options import SyncError
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
-
-    from .batches import Batch
 
 T = TypeVar("T")
 _JSON, _NEW, _RESYNC = ".json", ".new", "query/resync"

@@ -11,7 +11,11 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import fields, replace
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
+
+from pyspark.sql import SparkSession
+from pyspark.sql.streaming.readwriter import DataStreamWriter
+from pyspark.sql.types import StructType
 
 from cdc_formats.decoding.rows import check_masks
 from cdc_formats.errors import ArgumentError
@@ -31,11 +35,6 @@ from .schema import TableSchema, described_questions
 from .table_options import TableOptions, require_distinct_names, wrong_options
 from .targets import TableTarget
 from .writers.lake import lake_target
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-    from pyspark.sql.streaming.readwriter import DataStreamWriter
-    from pyspark.sql.types import StructType
 
 
 def sync_table(

@@ -7,21 +7,19 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from difflib import get_close_matches
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
+
+from pyspark.sql.types import StructType
 
 from cdc_formats.errors import ArgumentError, ChangelogError, SchemaError
 from cdc_formats.format import Format
-from cdc_formats.values.schema import Column, quote
+from cdc_formats.values.schema import Column, backquoted, quote
 from normalize.arguments import names_of
 from normalize.dataframe import table_columns
 
 from .layout import Layout, Properties
 from .policy import DELETED_AT, Maintenance, TablePolicy, soft_delete_column
-
-if TYPE_CHECKING:
-    from pyspark.sql.types import StructType
-
-    from .targets import TableTarget
+from .targets import TableTarget
 
 AS_IS, QUESTION = "as_is", "?"
 """What `TableOptions.types` has for a type that is right as it is inferred, and for an unanswered
@@ -219,6 +217,25 @@ class TableOptions:
         return column not in names_of(self.exclude_columns) and (
             not self.columns or column in names_of(self.columns)
         )
+
+
+def source_id(names: Iterable[object]) -> str:
+    """Return a source table's name as users write it (``shop.orders``), dotted parts in backquotes.
+
+    Parameters
+    ----------
+    names : iterable
+        The names in a message; None for one that it does not have.
+
+    Examples
+    --------
+    >>> source_id(["shop", None, "orders"]), source_id(["shop", "order.items"])
+    ('shop.orders', 'shop.`order.items`')
+    """
+    named = [str(name) for name in names if name is not None]
+    return ".".join(
+        backquoted(name) if {".", "`"} & set(name) or not name else name for name in named
+    )
 
 
 @contextmanager

@@ -20,7 +20,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
+
+from pyspark.sql.types import (
+    ArrayType,
+    DataType,
+    DateType,
+    DecimalType,
+    DoubleType,
+    MapType,
+    StructField,
+    StructType,
+    TimestampType,
+)
 
 from cdc_formats.errors import SchemaError
 from cdc_formats.values.schema import Column, SqlType, backquoted
@@ -30,10 +42,6 @@ from normalize.monitoring.watch import Notice, log, shown_names
 from .layout import NO_LAYOUT, Layout
 from .merge import MergePlan, merge_plan
 from .policy import TablePolicy
-
-if TYPE_CHECKING:
-    from pyspark.sql.types import DataType, StructField
-
 
 START_AT, END_AT = "__START_AT", "__END_AT"
 """The columns of a version's validity, as AUTO CDC names them."""
@@ -67,8 +75,8 @@ class TableSpec:
 
     fields: tuple[StructField, ...]
     primary_key: tuple[str, ...]
-    create: bool
-    on_new_column: OnNewColumn
+    create: bool = True
+    on_new_column: OnNewColumn = "add"
     deleted_column: str | None = None
     versions: bool = False
     partial_rows: bool = False
@@ -97,8 +105,6 @@ class TableSpec:
         validity : iterable of StructField
             ``__START_AT`` and ``__END_AT``, of a history.
         """
-        from pyspark.sql.types import StructField, TimestampType
-
         deleted = policy.deleted_column
         written = [*fields, *([] if deleted is None else [StructField(deleted, TimestampType())])]
         return cls(
@@ -154,8 +160,6 @@ def with_comments(
     fields: Iterable[StructField], comments: Mapping[str, str]
 ) -> tuple[StructField, ...]:
     """Return fields with the comments of the source's columns, by column."""
-    from pyspark.sql.types import StructField
-
     return tuple(
         StructField(each.name, each.dataType, each.nullable, {"comment": comments[each.name]})
         if each.name in comments
@@ -304,8 +308,6 @@ def require_no_narrowing(
     ------
     SchemaError
     """
-    from pyspark.sql.types import StructField
-
     spelled = {name.lower(): name for name in columns}  # Spark ignores case by default
     for field in spec.fields:
         name = spelled.get(field.name.lower())
@@ -338,8 +340,6 @@ def wider(kind: DataType, other: DataType) -> DataType | None:
     >>> wider(IntegerType(), LongType()), wider(DecimalType(10, 2), DecimalType(12, 1))
     (LongType(), DecimalType(13,2))
     """
-    from pyspark.sql.types import DateType, DecimalType, DoubleType
-
     if isinstance(kind, DateType) and other.simpleString().startswith("timestamp"):
         return other  # a table can convert its days, while a message's DATE is no timestamp
     wide = wider_type(_sql_type(kind), _sql_type(other))
@@ -352,8 +352,6 @@ def wider(kind: DataType, other: DataType) -> DataType | None:
 
 def _sql_type(kind: DataType) -> SqlType:
     """Return a Spark type for comparisons; one that no changelog column has keeps its name."""
-    from pyspark.sql.types import ArrayType, DecimalType, MapType, StructType
-
     if isinstance(kind, DecimalType):
         return SqlType("DECIMAL", kind.precision, kind.scale)
     parts: dict[str, DataType] = {}

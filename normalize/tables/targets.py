@@ -19,20 +19,18 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar, Literal, NamedTuple
+from typing import ClassVar, Literal, NamedTuple
+
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import StructField
 
 from cdc_formats.errors import ArgumentError, ChangelogError
 
+from .batches import Batch, Record
 from .layout import NO_LAYOUT
-
-if TYPE_CHECKING:
-    import pyarrow as pa
-    from pyspark.sql import DataFrame, SparkSession
-    from pyspark.sql.types import StructField
-
-    from .batches import Batch, Record
-    from .policy import TablePolicy
-    from .table_spec import TableSpec
+from .policy import TablePolicy
+from .table_spec import TableSpec
 
 _log = logging.getLogger("normalize")
 TRIES = 10

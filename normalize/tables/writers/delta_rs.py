@@ -22,6 +22,7 @@ from cdc_formats.values.schema import backquoted
 from normalize.core.order import redelivery_condition
 from normalize.core.output import ROW_KIND
 from normalize.tables.merge import ABSENT_COLUMN, ADDS, MergePlan, Side, SparkSql, missing_row
+from normalize.tables.targets import ConflictError, RefusedError, TargetError
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable
@@ -211,20 +212,13 @@ class Transaction(NamedTuple):
     version: int
 
 
-class MergeError(Exception):
-    """An error of delta-rs, in a text without the values of rows that it previews."""
-
-
-class ViolationError(MergeError):
-    """A row violates a constraint of the table."""
-
-
 def merge(
     table: DeltaTable,
     plan: MergePlan,
     changes: pa.Table,
     transaction: Transaction | None,
     *,
+    name: str = "",
     spill: int | None = None,
 ) -> dict[str, Any]:
     """Merge changes in one commit, and return its numbers.
@@ -235,6 +229,8 @@ def merge(
     plan : MergePlan
     changes : pyarrow.Table
     transaction : Transaction or None
+    name : str
+        The table's name in errors; empty for its location.
     spill : int or None
         The bytes of memory after which the join writes to disk.
 
@@ -242,9 +238,12 @@ def merge(
     ------
     PartialImageError
         When a change cannot be completed by its row.
-    ViolationError, MergeError
-    deltalake.exceptions.CommitFailedError
+    RefusedError
+        When a row violates a constraint of the table.
+    ConflictError
         When another writer committed a change of the same rows: nothing is written.
+    TargetError
+        For another error of delta-rs, in a text without the values of rows that it previews.
     """
     from deltalake import CommitProperties, Transaction as AppTransaction
     from deltalake.exceptions import CommitFailedError, DeltaError
@@ -268,17 +267,22 @@ def merge(
             merger = merger.when_matched_update(named, when)
         else:
             merger = merger.when_not_matched_insert(named, when)
+    name = name or table.table_uri
     try:
         return dict(merger.execute())
-    except CommitFailedError:
-        raise
+    except CommitFailedError as error:
+        reason = " ".join(str(error).split())[:200]
+        raise ConflictError(f"another writer changed {name} at the same time ({reason})") from None
     except DeltaError as error:
         text = str(error)
         if lost := _NOT_CAST.search(text):
             raise missing_row(lost[1].split()[1]) from None
         if _CHECKED in text and (violated := _violated(table, changes)):
-            raise ViolationError(violated) from None
-        raise MergeError(" ".join(text.partition("Preview")[0].split())[:300]) from None
+            raise RefusedError(
+                f"{name}: {violated}: correct it in its source, or drop the constraint"
+            ) from None
+        reason = " ".join(text.partition("Preview")[0].split())[:300]
+        raise TargetError(f"{name}: delta-rs cannot write it: {reason}") from None
 
 
 def _violated(table: DeltaTable, changes: pa.Table) -> str:

@@ -20,6 +20,9 @@ from functools import cache, partial
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
+from pyspark.errors import AnalysisException
+from pyspark.sql import DataFrame, SparkSession, functions as F
+from pyspark.sql.types import StructType
 
 from cdc_formats.values.schema import backquoted
 from normalize.core.output import ROW_KIND
@@ -35,13 +38,11 @@ from normalize.tables.batches import (
     show_in_checkpoint,
     version_of,
 )
-from normalize.tables.merge import ABSENT_COLUMN, MergePlan
+from normalize.tables.merge import ABSENT_COLUMN
 from normalize.tables.packed import in_utc
 from normalize.tables.table_spec import TableSpec
 from normalize.tables.targets import (
     ArrowRows,
-    ConflictError,
-    RefusedError,
     TargetError,
     Writer,
     Written,
@@ -53,7 +54,6 @@ from . import delta_rs
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable
-    from pyspark.sql import DataFrame, SparkSession
 
 _log = logging.getLogger("normalize")
 _MIB = 2**20
@@ -179,40 +179,14 @@ class DeltaWriter:
         changes = changes.rename_columns(
             [spelled.get(name.lower(), name) for name in changes.column_names]
         )
-        self._merge(table, changes, plan, batch, left)
+        record = batch and delta_rs.Transaction(batch.application, version_of(batch))
+        numbers = delta_rs.merge(table, plan, changes, record, name=self.table, spill=left // 2)
+        _log.debug("%s: %s", self.table, numbers)
         self._note("delta-rs", "it can write the table, and the changes are small")
         return True
 
-    def _merge(
-        self,
-        table: DeltaTable,
-        changes: pa.Table,
-        plan: MergePlan,
-        batch: Batch | None,
-        left: int,
-    ) -> None:
-        from deltalake.exceptions import CommitFailedError
-
-        record = batch and delta_rs.Transaction(batch.application, version_of(batch))
-        try:
-            numbers = delta_rs.merge(table, plan, changes, record, spill=left // 2)
-        except delta_rs.ViolationError as violated:
-            raise RefusedError(
-                f"{self.table}: {violated}: correct it in its source, or drop the constraint"
-            ) from None
-        except delta_rs.MergeError as error:
-            raise TargetError(f"{self.table}: delta-rs cannot write it: {error}") from None
-        except CommitFailedError as error:
-            text = " ".join(str(error).split())[:200]
-            raise ConflictError(
-                f"another writer changed {self.table} at the same time ({text})"
-            ) from None
-        _log.debug("%s: %s", self.table, numbers)
-
     def _unsuitable(self, spark: SparkSession) -> str:
         """Return why delta-rs cannot be used at all; empty if it can."""
-        from pyspark.errors import AnalysisException
-
         if self.writer == "spark":
             return "writer='spark'"
         if is_connect(spark):
@@ -291,8 +265,6 @@ def _arrow(rows: DataFrame, spec: TableSpec) -> pa.Table:
 
 def _keys(rows: DataFrame | ArrowRows, name: str) -> pa.ChunkedArray:
     """Return values of a column, with its least and its greatest."""
-    from pyspark.sql import functions as F
-
     if isinstance(rows, ArrowRows):
         return rows.table.column(name)
     bounds = [of(backquoted(name)).alias(of.__name__) for of in (F.min, F.max)]
@@ -305,8 +277,6 @@ def _other_types(table: DeltaTable, spec: TableSpec) -> str:
 
     Only Spark casts as its settings say.
     """
-    from pyspark.sql.types import StructType
-
     fields = delta_rs.column_fields(table)
     stored = StructType.fromJson({"type": "struct", "fields": fields})
     types = {each.name.lower(): each.dataType.simpleString() for each in stored.fields}

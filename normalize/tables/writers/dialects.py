@@ -10,17 +10,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar, NamedTuple
+from typing import ClassVar, NamedTuple
+
+from pyspark.sql import Column as SparkColumn, functions as F
+from pyspark.sql.types import StructField
 
 from cdc_formats.errors import SchemaError
 from cdc_formats.values.schema import backquoted
 from normalize.core.order import redelivery_condition
 from normalize.core.output import ROW_KIND
 from normalize.tables.merge import ABSENT_COLUMN, ADDS, Clause, MergePlan, Side
-
-if TYPE_CHECKING:
-    from pyspark.sql import Column as SparkColumn
-    from pyspark.sql.types import StructField
 
 _TEXT = {
     "date": "CAST({0} AS STRING)",
@@ -395,8 +394,6 @@ class Dialect:
 
     def staged(self, field: StructField) -> SparkColumn:
         """Return a column as it is written into the staging table."""
-        from pyspark.sql import functions as F
-
         column, kind = backquoted(field.name), field.dataType.simpleString()
         if kind not in _TEXT:
             return F.col(column)

@@ -29,12 +29,23 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 from uuid import uuid4
 
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import csv
+from pyspark.sql import Column as SparkColumn, DataFrame, SparkSession, functions as F
+from pyspark.sql.types import (
+    ByteType,
+    DataType,
+    DateType,
+    DecimalType,
+    IntegerType,
+    LongType,
+    ShortType,
+    StructField,
+)
 
 from cdc_formats.errors import ArgumentError
 from cdc_formats.values.schema import backquoted
@@ -77,11 +88,6 @@ from normalize.tables.targets import (
 )
 
 from .dialects import Dialect, MySql, dialect_of
-
-if TYPE_CHECKING:
-    from pyspark.sql import Column as SparkColumn, DataFrame, SparkSession
-    from pyspark.sql.types import DataType, StructField
-
 
 _FIRST_DAY, _LAST_DAY = -719_162, 2_932_896
 """The days of the years 1 to 9999: Arrow and PostgreSQL write other years in different ways."""
@@ -204,6 +210,11 @@ class JdbcTarget(JdbcTable, TableTarget):
         return self.table
 
     @property
+    def batches(self) -> str:
+        """The table with the records of micro-batches, in the same schema."""
+        return in_same_schema(self.table, BATCHES)
+
+    @property
     def address(self) -> str:
         """The server, database and table; without the url's parameters."""
         return f"{self.url.partition('?')[0]} {self.table}"
@@ -271,10 +282,9 @@ class DatabaseSink(Sink):
 
     def record(self, batch: Batch) -> Record | None:
         with JdbcConnection.open(self.spark, self.table) as connection:
-            batches = in_same_schema(self.table.table, BATCHES)
-            if connection.columns(batches) is None:
+            if connection.columns(self.table.batches) is None:
                 return None
-            return _record(connection, self.table.table, batch)
+            return _record(connection, self.table, batch)
 
     def fields(self) -> Sequence[StructField]:
         dialect = dialect_of(self.table.url)
@@ -301,8 +311,7 @@ class DatabaseSink(Sink):
         table, new, deleted = self.table.table, other.sql_name, replacement.deleted_column
         with JdbcConnection.open(self.spark, self.table) as connection:
             dialect = connection.dialect
-            batches = in_same_schema(table, BATCHES)
-            connection.define(_batches(dialect, batches))
+            connection.define(_batches(dialect, self.table))
             names, key = (
                 connection.spelled(table, each) for each in (replacement.names, replacement.key)
             )
@@ -322,10 +331,10 @@ class DatabaseSink(Sink):
 
     def drop(self) -> None:
         with JdbcConnection.open(self.spark, self.table) as connection:
-            dialect, batches = connection.dialect, in_same_schema(self.table.table, BATCHES)
+            dialect = connection.dialect
             connection.execute(f"DROP TABLE IF EXISTS {dialect.table(self.table.table)}")
-            if connection.columns(batches) is not None:
-                forget = f"DELETE FROM {dialect.table(batches)} WHERE table_name = ?"
+            if connection.columns(self.table.batches) is not None:
+                forget = f"DELETE FROM {dialect.table(self.table.batches)} WHERE table_name = ?"
                 connection.execute(forget, self.table.table)
 
     def is_reachable(self) -> bool:
@@ -477,9 +486,8 @@ class _StagedRows:
 
         It always is without a number to compare.
         """
-        batches = in_same_schema(self.table.table, BATCHES)
         if batch is not None:
-            self.connection.define(_batches(self.connection.dialect, batches))
+            self.connection.define(_batches(self.connection.dialect, self.table))
         with self.connection.transaction():
             yield batch is None or _begun(self.connection, self.table, batch)
 
@@ -511,29 +519,30 @@ def _base(name: str, part: int) -> SparkColumn:
 
     It is the row's earlier key, or its own.
     """
-    from pyspark.sql import functions as F
-
     return F.coalesce(F.col(f"{BASE_COLUMN}.{backquoted(name)}"), F.col(backquoted(name))).alias(
         f"b{part}"
     )
 
 
-def _batches(dialect: Dialect, name: str) -> str:
+def _batches(dialect: Dialect, table: JdbcTarget) -> str:
+    """Return the statement that creates the table with the records of micro-batches."""
     key = (
         "query_id VARCHAR(64) NOT NULL, table_name VARCHAR(255) NOT NULL, batch_id BIGINT NOT "
         "NULL, PRIMARY KEY (query_id, table_name)"
     )
-    return f"CREATE TABLE IF NOT EXISTS {dialect.table(name)} ({key})"
+    return f"CREATE TABLE IF NOT EXISTS {dialect.table(table.batches)} ({key})"
 
 
-def _record(connection: JdbcConnection, table: str, batch: Batch, lock: str = "") -> Record | None:
+def _record(
+    connection: JdbcConnection, table: JdbcTarget, batch: Batch, lock: str = ""
+) -> Record | None:
     """Return the record of a query's last micro-batch in a table; None without one."""
-    name = connection.dialect.table(in_same_schema(table, BATCHES))
+    name = connection.dialect.table(table.batches)
     version, moved = (
         connection.number(
             f"SELECT batch_id FROM {name} WHERE query_id = ? AND table_name = ? {lock}",
             query,
-            table,
+            table.table,
         )
         for query in (batch.application, batch.query)
     )
@@ -543,8 +552,8 @@ def _record(connection: JdbcConnection, table: str, batch: Batch, lock: str = ""
 
 def _begun(connection: JdbcConnection, table: JdbcTarget, batch: Batch) -> bool:
     """Store a micro-batch's record, and return whether the table did not have it."""
-    name = connection.dialect.table(in_same_schema(table.table, BATCHES))
-    if is_repeat(batch, _record(connection, table.table, batch, "FOR UPDATE"), table):
+    name = connection.dialect.table(table.batches)
+    if is_repeat(batch, _record(connection, table, batch, "FOR UPDATE"), table):
         log_repeat(batch, table)
         return False
     key = batch.application, table.table
@@ -731,12 +740,8 @@ class JdbcConnection:
 
     def unique_indexes(self, table: str) -> list[set[str]]:
         """Return the columns, in lower case, of each unique index that an upsert can use."""
-        *schema, name = table.split(".")
-        of = (
-            [schema[0] if schema else self.java.getCatalog(), name]
-            if isinstance(self.dialect, MySql)
-            else [self.dialect.table(table)]
-        )
+        is_mysql = isinstance(self.dialect, MySql)
+        of = self.schema_and_name(table) if is_mysql else (self.dialect.table(table),)
         indexes: dict[str, set[str]] = {}
         # Not by the driver's getIndexInfo: PostgreSQL's returns names quoted in part.
         with database_errors(self.of), self._executed(self.dialect.unique_indexes, of) as rows:
@@ -768,8 +773,6 @@ def _exact_type(columns: Any, index: int) -> DataType | None:
     index : int
         From 1.
     """
-    from pyspark.sql.types import ByteType, DateType, DecimalType, IntegerType, LongType, ShortType
-
     kinds = {-6: ByteType(), 5: ShortType(), 4: IntegerType(), -5: LongType(), 91: DateType()}
     number = columns.getColumnType(index)
     if number in (2, 3):  # NUMERIC and DECIMAL

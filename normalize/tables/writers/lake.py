@@ -14,10 +14,14 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import partial, reduce
+from functools import cached_property, partial, reduce
 from operator import and_
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 from uuid import uuid4
+
+from pyspark.errors import AnalysisException
+from pyspark.sql import DataFrame, SparkSession, functions as F
+from pyspark.sql.types import ArrayType, DataType, DecimalType, MapType, StructField, StructType
 
 from cdc_formats.errors import ArgumentError, SchemaError
 from cdc_formats.values.schema import backquoted, name_parts
@@ -70,10 +74,6 @@ from normalize.tables.targets import (
 
 from .delta_rs import not_installed, unsafe_storage
 from .delta_writer import DeltaWriter
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
-    from pyspark.sql.types import DataType, StructField, StructType
 
 _MISSING = (
     "TABLE_OR_VIEW_NOT_FOUND",
@@ -219,9 +219,6 @@ class DeltaTarget(LakeTarget):
     storage_options: Mapping[str, str] = field(
         default_factory=dict, kw_only=True, repr=False, hash=False
     )
-    _delta_rs: list[DeltaWriter] = field(
-        default_factory=list, init=False, repr=False, compare=False
-    )
     provider: ClassVar[str] = "delta"
 
     def __post_init__(self) -> None:
@@ -236,21 +233,16 @@ class DeltaTarget(LakeTarget):
             if reason:
                 raise ArgumentError(f"writer='delta-rs' cannot be used for {self.name}: {reason}")
 
-    @property
+    @cached_property
     def delta_rs(self) -> DeltaWriter | None:
-        if not self._delta_rs:
-            location = self.name if is_path(self.name) else ""
-            self._delta_rs.append(
-                DeltaWriter(
-                    str(self),
-                    self.sql_name,
-                    location,
-                    self.writer,
-                    self.only_writer,
-                    self.storage_options,
-                )
-            )
-        return self._delta_rs[0]
+        return DeltaWriter(
+            str(self),
+            self.sql_name,
+            self.name if is_path(self.name) else "",
+            self.writer,
+            self.only_writer,
+            self.storage_options,
+        )
 
     @property
     def parts(self) -> tuple[str, ...]:
@@ -380,7 +372,7 @@ class LakeSink(Sink):
         features = {"delta.enableTypeWidening": "true"} | (
             {"delta.feature.timestampNtz": "supported"} if kind == "timestamp_ntz" else {}
         )
-        properties = ", ".join(f"'{name}' = '{value}'" for name, value in features.items())
+        properties = ", ".join(sql_property(*each) for each in features.items())
         return [f"ALTER TABLE {table.sql_name} SET TBLPROPERTIES ({properties})", altered]
 
     def prepare(self, spec: TableSpec) -> TableSpec:
@@ -546,8 +538,6 @@ class LakeSink(Sink):
             Rows with a `BASE_COLUMN`.
         spec : TableSpec
         """
-        from pyspark.sql import functions as F
-
         plan, column = spec.plan(), SPARK_SQL.column
 
         def of_base(side: Side, name: str) -> str:
@@ -609,8 +599,6 @@ class LakeSink(Sink):
 
     def _replacing(self, other: TableTarget, replacement: Replacement) -> DataFrame:
         """Return the rows that a table has after it is replaced, with its columns."""
-        from pyspark.sql import functions as F
-
         _, key, deleted, remove = replacement
         refresh_table(self.spark, self.table)
         new, stored = other.sink(self.spark).rows(), self.rows()
@@ -671,8 +659,6 @@ class LakeSink(Sink):
             raise ConflictError(reason) from None
 
     def _schema(self) -> StructType | None:
-        from pyspark.errors import AnalysisException
-
         try:
             refresh_table(self.spark, self.table)
             return self.rows().schema
@@ -710,12 +696,8 @@ def _joined(left: DataFrame, right: DataFrame, key: Sequence[str], how: str) -> 
     Without the hint, Spark broadcasts a table whose files are small: a million rows of two columns
     then need more memory than a driver of a gigabyte has.
     """
-    return left.join(right.hint("merge"), _same_key(left, right, key), how)
-
-
-def _same_key(left: DataFrame, right: DataFrame, key: Sequence[str]) -> Any:
-    """Return the condition that two rows have the same key."""
-    return reduce(and_, (left[backquoted(name)] == right[backquoted(name)] for name in key))
+    same = reduce(and_, (left[backquoted(name)] == right[backquoted(name)] for name in key))
+    return left.join(right.hint("merge"), same, how)
 
 
 _recording: Counter[tuple[int, Batch]] = Counter()
@@ -744,8 +726,6 @@ def lake_target(spark: SparkSession, name: str) -> LakeTarget:
     ------
     TargetError
     """
-    from pyspark.errors import AnalysisException
-
     kinds = {kind.provider: kind for kind in (DeltaTarget, IcebergTarget)}
     if not isinstance(name, str) or not name:
         raise ArgumentError(
@@ -772,8 +752,6 @@ def _iceberg_widens(old: DataType, new: DataType) -> bool:
 
     Iceberg keeps a decimal's scale, and changes no date and no integer into another kind of type.
     """
-    from pyspark.sql.types import DecimalType
-
     if isinstance(old, DecimalType) and isinstance(new, DecimalType):
         return old.scale == new.scale
     return new.simpleString() == "bigint" and old.simpleString() in ("tinyint", "smallint", "int")
@@ -1000,8 +978,6 @@ def _paths(fields: Iterable[StructField]) -> Iterator[tuple[str, ...]]:
 
 
 def _fields_within(kind: DataType) -> list[StructField]:
-    from pyspark.sql.types import ArrayType, MapType, StructType
-
     if isinstance(kind, ArrayType):
         return _fields_within(kind.elementType)
     if isinstance(kind, MapType):

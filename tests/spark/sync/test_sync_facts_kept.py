@@ -130,10 +130,7 @@ def test_moved_rows_are_completed_by_the_target(spark: SparkSession, tmp_path: P
     computed.count()
     assert several.finish(computed)[1].moved == 2
     one = changes_on_spark(
-        frame.repartition(1).sortWithinPartitions("offset"),
-        source,
-        ChangeOptions(),
-        in_one_task=True,
+        frame.repartition(1).sortWithinPartitions("offset"), source, ChangeOptions()
     )
     computed = one.rows.cache()
     computed.count()

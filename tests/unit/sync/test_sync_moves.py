@@ -14,7 +14,7 @@ from cdc_formats.errors import PartialImageError
 from cdc_formats.values.schema import Column, SqlType, columns
 from normalize.decode.decode_pass import decode_pass
 from normalize.decode.plan import DecodePlan
-from normalize.tables.changes import ChangeOptions, Stamps, TableChanges
+from normalize.tables.changes import ChangeOptions, PassSummary, TableChanges
 from tests.support.databases import RECORDS, maxwell
 
 SCHEMA = columns("id INT NOT NULL, name STRING, qty INT")
@@ -116,7 +116,11 @@ def changes(
     )
     column = Column("shard", SqlType("STRING")) if shard else None
     target = partial(
-        TableChanges, plan=source, merged=False, options=ChangeOptions(column), stamps=Stamps()
+        TableChanges,
+        plan=source,
+        merged=False,
+        options=ChangeOptions(column),
+        summary=PassSummary(),
     )
     batch = pa.RecordBatch.from_pylist(rows, schema=RECORDS)
     changed_rows = [

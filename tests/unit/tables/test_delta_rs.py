@@ -9,10 +9,9 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
-from deltalake.exceptions import CommitFailedError
 
 from normalize.tables.merge import merge_plan
-from normalize.tables.targets import memory_left
+from normalize.tables.targets import ConflictError, RefusedError, memory_left
 from normalize.tables.writers import delta_rs
 
 PLAN = merge_plan(["id", "name"], ["id"])
@@ -90,7 +89,7 @@ def test_a_commit_records_its_transaction_and_a_later_one_of_the_same_fails(tmp_
     newer = delta_rs.open_table(of.table_uri, {})
     delta_rs.merge(newer, PLAN, changes(("+I", 2, "b")), delta_rs.Transaction("q", 8))
     # It has read 7, and other keys: only the transaction shows that another driver wrote.
-    with pytest.raises(CommitFailedError):
+    with pytest.raises(ConflictError):
         delta_rs.merge(frozen, PLAN, changes(("+I", 3, "c")), delta_rs.Transaction("q", 8))
     now = delta_rs.open_table(of.table_uri, {})
     assert rows(now) == [(1, "a"), (2, "b")]
@@ -113,19 +112,28 @@ def test_only_files_that_may_have_the_keys_are_rewritten(tmp_path: Path) -> None
 def test_a_violated_constraint_is_named_without_values(tmp_path: Path) -> None:
     of = table(tmp_path)
     of.alter.add_constraint({"small": "id < 10"})
-    with pytest.raises(delta_rs.ViolationError) as refused:
+    with pytest.raises(RefusedError) as refused:
         delta_rs.merge(
-            delta_rs.open_table(of.table_uri, {}), PLAN, changes(("+I", 77, "secret")), None
+            delta_rs.open_table(of.table_uri, {}),
+            PLAN,
+            changes(("+I", 77, "secret")),
+            None,
+            name="t",
         )
-    assert str(refused.value) == "CHECK constraint small (id < 10) violated by row"
+    remedy = ": correct it in its source, or drop the constraint"
+    assert refused.value.args[0] == f"t: CHECK constraint small (id < 10) violated by row{remedy}"
     path = str(tmp_path / "required")
     required = pa.schema([COLUMNS[0], COLUMNS[1].with_nullable(nullable=False)])
     DeltaTable.create(path, required)
-    with pytest.raises(delta_rs.ViolationError) as refused:
+    with pytest.raises(RefusedError) as refused:
         delta_rs.merge(
-            delta_rs.open_table(path, {}), PLAN, changes(("+I", 77, None), ("-D", 1, None)), None
+            delta_rs.open_table(path, {}),
+            PLAN,
+            changes(("+I", 77, None), ("-D", 1, None)),
+            None,
+            name="t",
         )
-    assert str(refused.value) == "NOT NULL constraint violated for column: name"
+    assert refused.value.args[0] == f"t: NOT NULL constraint violated for column: name{remedy}"
 
 
 def test_pages_of_files_that_the_kernel_can_drop_are_available_memory():

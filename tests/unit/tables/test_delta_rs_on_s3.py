@@ -8,10 +8,10 @@ import boto3
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
-from deltalake.exceptions import CommitFailedError
 from moto.server import ThreadedMotoServer
 
 from normalize.tables.merge import merge_plan
+from normalize.tables.targets import ConflictError
 from normalize.tables.writers import delta_rs
 
 ACCOUNT, LOCATION = ("me", "hunter2"), "s3a://lake/orders"
@@ -49,7 +49,7 @@ def test_the_second_of_two_commits_of_one_version_fails(s3: str) -> None:
     plan = merge_plan(["id"], ["id"])
     changes = pa.table({"row_kind": ["+I"], "id": [1]})
     delta_rs.merge(first, plan, changes, delta_rs.Transaction("q", 1))
-    with pytest.raises(CommitFailedError):
+    with pytest.raises(ConflictError):
         delta_rs.merge(second, plan, changes, delta_rs.Transaction("q", 1))
     rows = delta_rs.open_table(LOCATION, options).to_pyarrow_table()
     assert pa.table(rows).to_pylist() == [{"id": 1}]
