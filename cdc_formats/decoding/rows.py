@@ -206,8 +206,7 @@ class RowConverter:
         self.key_indices = key_indices(columns, unique_key)
         self.shape: Any = dict[str, Any] if untyped else row_shape(self.names)
         self.key_shape = self.shape if untyped else row_shape(self.names, only=self.key_indices)
-        types = (leaf.name for column in columns for leaf in leaves(column.type))
-        self.spelled = untyped or any(name in (*TEXT_TYPES, "VARIANT") for name in types)
+        self.spelled = untyped or _has_text(columns)
         self._placeholders = [
             (index, forms)
             for index, (column, how) in enumerate(pairs)
@@ -344,6 +343,11 @@ class RowConverter:
 
 def _is_direct(may_be: bool, column: Column, handling: Handling) -> bool:
     return may_be and handling.masks.kind(column.name) is None
+
+
+def _has_text(columns: Sequence[Column]) -> bool:
+    types = (leaf.name for column in columns for leaf in leaves(column.type))
+    return any(name in (*TEXT_TYPES, "VARIANT") for name in types)
 
 
 def row_shape(names: Sequence[str], *, only: Sequence[int] | None = None) -> Any:
