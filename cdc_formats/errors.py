@@ -43,11 +43,7 @@ def printable(text: str) -> str:
     >>> print(printable("\x1b[31mred\x1b[0m\nand \u202etxt.exe, café"))
     \x1b[31mred\x1b[0m\nand \u202etxt.exe, café
     """
-    return _UNSAFE.sub(_escape, text)
-
-
-def _escape(match: re.Match[str]) -> str:
-    return match[0].encode("unicode_escape").decode("ascii")
+    return _UNSAFE.sub(lambda match: match[0].encode("unicode_escape").decode("ascii"), text)
 
 
 _WORD = re.compile(r"(?<!^)(?=[A-Z])")

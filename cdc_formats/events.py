@@ -120,10 +120,8 @@ class ChangelogMode:
         return kind in self.kinds
 
     def __str__(self) -> str:
-        return "[" + ", ".join(self._spell(kind) for kind in sorted(self.kinds)) + "]"
-
-    def _spell(self, kind: RowKind) -> str:
-        return "~D" if kind is RowKind.DELETE and self.key_only_deletes else kind.short_string
+        kinds = ", ".join(kind.short_string for kind in sorted(self.kinds))
+        return f"[{kinds.replace('-D', '~D') if self.key_only_deletes else kinds}]"
 
 
 class Position(msgspec.Struct, frozen=True, gc=False):

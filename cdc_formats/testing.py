@@ -175,10 +175,6 @@ def _plain(value: Any) -> str:
     return str(value)
 
 
-def _array(value: Any, sql_type: SqlType) -> str:
-    return f"[{','.join(_cell(item, sql_type.fields[0].type) for item in value)}]"
-
-
 def _map(value: Any, sql_type: SqlType) -> str:
     key, item = (column.type for column in sql_type.fields)
     return "{" + ",".join(f"{_cell(name, key)}:{_cell(entry, item)}" for name, entry in value) + "}"
@@ -189,7 +185,9 @@ _CELLS: dict[str, Callable[[Any, SqlType], str]] = {
         name: lambda value, sql_type: times.TYPES[sql_type.name].to_text(value)
         for name in times.TYPES
     },
-    "ARRAY": _array,
+    "ARRAY": lambda value, sql_type: (
+        f"[{','.join(_cell(item, sql_type.fields[0].type) for item in value)}]"
+    ),
     "MAP": _map,
     "STRUCT": lambda value, sql_type: _row(value, [column.type for column in sql_type.fields]),
 }

@@ -544,10 +544,6 @@ def _leaf_converter(avro: Type, sql_type: SqlType, handling: Handling) -> Conver
     return _LEAVES.get(avro["type"], _of_text)(avro, sql_type, handling)
 
 
-def _of_boolean(avro: Type, sql_type: SqlType, handling: Handling) -> Converter | None:
-    return None if sql_type.name == "BOOLEAN" else converter(sql_type, handling)
-
-
 def _of_integer(avro: Type, sql_type: SqlType, handling: Handling) -> Converter | None:
     unit = _UNITS.get(_name(avro) or "") or _UNITS.get(avro.get("logicalType") or "")
     if sql_type.name == "BIGINT":
@@ -665,7 +661,9 @@ def _of_text(avro: Type, sql_type: SqlType, handling: Handling) -> Converter | N
 
 
 _LEAVES: dict[str, Callable[[Type, SqlType, Handling], Converter | None]] = {
-    "boolean": _of_boolean,
+    "boolean": lambda _, sql_type, handling: (
+        None if sql_type.name == "BOOLEAN" else converter(sql_type, handling)
+    ),
     **dict.fromkeys(("int", "long"), _of_integer),
     **dict.fromkeys(("float", "double"), _of_float),
     **dict.fromkeys(("bytes", "fixed"), _of_bytes),

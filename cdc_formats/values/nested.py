@@ -89,13 +89,10 @@ def _pairs(value: Any, *, by_text: bool) -> Iterable[Any] | None:
     """Return the entries of a map in a message, None if it is none."""
     if type(value) is dict:
         return value.items()
-    if by_text or type(value) is not list or not all(map(_is_pair, value)):
+    if by_text or type(value) is not list:
         return None
-    return value
-
-
-def _is_pair(value: Any) -> bool:
-    return type(value) is list and len(value) == 2 and value[0] is not None
+    are_pairs = all(type(each) is list and len(each) == 2 and each[0] is not None for each in value)
+    return value if are_pairs else None
 
 
 def _of_kind(sql_type: SqlType, kind: type, to: Converter) -> Converter:

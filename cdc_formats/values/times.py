@@ -213,10 +213,6 @@ def _time_of_parts(sql_type: SqlType, value: Any) -> int:
     raise refuse(sql_type, value, f"out of its range{_DURATION_REMEDY}")
 
 
-def _interval_of_parts(sql_type: SqlType, value: Any) -> int:
-    return _time_of_parts(sql_type, value) if "hour" in value else _duration_of(sql_type, value)
-
-
 def _stamp_of_parts(sql_type: SqlType, value: Any, to_utc: Callable[[int], int]) -> int:
     parts, offset = _parts(sql_type, value, (*_DATE_PARTS, *_CLOCK_PARTS)), value.get(_OFFSET)
     micros = _date_of(sql_type, value, parts[:3]) * DAY_MICROS
@@ -503,7 +499,8 @@ def _interval_converter(sql_type: SqlType, handling: Handling) -> Converter:
 
     def convert(value: Any) -> int:
         if type(value) is dict:
-            return _interval_of_parts(sql_type, value)
+            of_parts = _time_of_parts if "hour" in value else _duration_of
+            return of_parts(sql_type, value)
         if type(value) is not str:
             return of_number(value)
         match = _INTERVAL_TEXT.fullmatch(value)

@@ -62,11 +62,6 @@ def _encoded_placeholder(handling: Handling) -> Any:
     return write((handling.placeholder or "").encode())
 
 
-def _text_forms(handling: Handling, sql_type: SqlType) -> tuple[Any, ...]:
-    # A column of bytes may be declared as text, as it is written.
-    return handling.placeholder, _encoded_placeholder(handling)
-
-
 def _array_forms(handling: Handling, sql_type: SqlType) -> tuple[Any, ...]:
     element, text = sql_type.fields[0].type.name, handling.placeholder or ""
     if element in INTEGER_BITS or element == "DATE":
@@ -78,17 +73,18 @@ def _array_forms(handling: Handling, sql_type: SqlType) -> tuple[Any, ...]:
     return [text], [str(uuid)], [_encoded_placeholder(handling)]
 
 
-def _object_forms(handling: Handling, sql_type: SqlType) -> tuple[Any, ...]:
-    return ({handling.placeholder: handling.placeholder},)
-
-
 # The placeholder in the message by the column's type (Debezium's UnchangedToastedPlaceholder).
 _FORMS: dict[str, Callable[[Handling, SqlType], tuple[Any, ...]]] = {
-    **dict.fromkeys((*TEXT_TYPES, "VARIANT"), _text_forms),
+    # A column of bytes may be declared as text, as it is written.
+    **dict.fromkeys(
+        (*TEXT_TYPES, "VARIANT"),
+        lambda handling, _: (handling.placeholder, _encoded_placeholder(handling)),
+    ),
     "BINARY": lambda handling, _: (_encoded_placeholder(handling),),
     "ARRAY": _array_forms,
-    "MAP": _object_forms,
-    "STRUCT": _object_forms,
+    **dict.fromkeys(
+        ("MAP", "STRUCT"), lambda handling, _: ({handling.placeholder: handling.placeholder},)
+    ),
 }
 
 

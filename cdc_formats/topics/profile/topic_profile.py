@@ -417,7 +417,7 @@ class TopicProfile:
             _tables,
             _columns,
             _keys,
-            _handling,
+            lambda profile: Section("What the producer writes", profile.handling),
             _order,
             _without_rows,
             _partitions,
@@ -556,10 +556,6 @@ def _keys(profile: TopicProfile) -> Section:
 def _section(title: str, *entries: tuple[str, object], **more: Any) -> Section:
     """Return a section with the entries that have a text."""
     return Section(title, tuple((name, str(text)) for name, text in entries if text), **more)
-
-
-def _handling(profile: TopicProfile) -> Section:
-    return Section("What the producer writes", profile.handling)
 
 
 def _order(profile: TopicProfile) -> Section:

@@ -419,8 +419,9 @@ def _row_options(
     if before := _object(row[:-1], values, _BEFORES, 1):
         return options | {"before_field": ".".join(before)}
     images = [image for value in values if isinstance(image := value_at(value, row), dict)]
+    pairs = [(image, name) for image in images for name in image]
     prefix = next(
-        (each for each in _PREFIXES if any(_has_prefix(image, each) for image in images)), ""
+        (each for each in _PREFIXES if any(f"{each}{name}" in image for image, name in pairs)), ""
     )
     return options | ({"before_prefix": prefix} if prefix else {})
 
@@ -434,10 +435,6 @@ def _position_option(path: _Path, values: Sequence[Mapping[str, Any]]) -> dict[s
         if _spelled(name) in _POSITIONS
     }
     return {"position_field": ".".join((*path[:-1], *names))} if len(names) == 1 else {}
-
-
-def _has_prefix(image: Mapping[str, Any], prefix: str) -> bool:
-    return any(name.startswith(prefix) and name[len(prefix) :] in image for name in image)
 
 
 # --------------------------------------------------------------------------------------------------

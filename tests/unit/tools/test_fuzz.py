@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from cdc_formats import Event, Format, Ignored, read_object
-from normalize.decode.columnar import ColumnarDecoder, Decoded
+from normalize.decode.columnar import ColumnarDecoder, Decoded, Refused
 from tools import fuzz, fuzz_together
 
 SCRIPT = Path(fuzz.__file__)
@@ -98,14 +98,14 @@ class Lossy(ColumnarDecoder):
     """A decoder that loses every message."""
 
     def decode(self, records, kafka):
-        return Decoded([], Counter(), [], [])
+        return Decoded([], Counter())
 
 
 class Doubtful(ColumnarDecoder):
     """A decoder that leaves every message to be decoded alone."""
 
     def decode(self, records, kafka):
-        return Decoded([], Counter(), list(range(len(records.values))), [])
+        return Decoded([Refused(list(range(len(records.values))))], Counter())
 
 
 def test_a_difference_is_printed_with_the_message_that_has_it(capsys) -> None:
