@@ -87,7 +87,7 @@ class DeltaWriter:
     only_writer: bool
     options: Mapping[str, str] = field(repr=False)
     most_rewritten: int = 128 * _MIB
-    """The bytes of files up to which delta-rs takes less time than Spark."""
+    """The bytes of files that delta-rs writes anew in place of Spark's deletion vectors."""
     written: Written | None = None
     """The writer of the last micro-batch."""
     _kept: Written | None = None
