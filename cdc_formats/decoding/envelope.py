@@ -484,15 +484,14 @@ class Envelope:
             image if not self.after else self.strict_fields, images, self.images.names
         )
 
-    def prefixed_shape(self, rows: RowConverter, *, whole: bool) -> Any:
+    def prefixed_shape(self, rows: RowConverter) -> Any:
         """Return the msgspec struct of a message, whose row is the one before an update.
 
-        The columns of this row have a prefix, and are next to those of the row after.
+        The columns of this row have a prefix, and are next to those of the row after. All are read,
+        since a text that is not UTF-8 is an error also in a column that is not needed.
         """
-        indices = range(len(rows.columns)) if whole else rows.key_indices
-        image = image_shape(
-            rows, indices, [self.images.before_prefix + name for name in rows.names], ABSENT
-        )
+        names = [self.images.before_prefix + name for name in rows.names]
+        image = image_shape(rows, range(len(rows.columns)), names, ABSENT)
         return (
             message_shape(self.strict_fields, {self.after: image | None}, self.images.names)
             if self.after

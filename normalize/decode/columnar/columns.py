@@ -348,7 +348,11 @@ class ColumnConverter:
         """
         array, refused = encoding.columns[index].array(_absent_as_null(values))
         absent = np.array([value is ABSENT for value in values], bool)
-        if index in self.unique_indices or self.envelope.images.before_has == "changed columns":
+        before_has, is_key = self.envelope.images.before_has, index in self.unique_indices
+        if is_key and before_has == "all columns":
+            # A before-image with all columns has the key: what lacks it is not whole.
+            return array, [*refused, *np.flatnonzero(absent)]
+        if is_key or before_has == "changed columns":
             return pc.if_else(
                 pa.array(absent), after.take(pa.array(updates, pa.int64())), array
             ), refused

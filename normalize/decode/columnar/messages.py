@@ -143,7 +143,7 @@ class Encoding:
             self.read = envelope.framing.row_reader(image)
         else:
             self.read = batch_reader(shape, spelled=rows.spelled)
-        self.read_befores = _reader_of_befores(envelope, rows, whole=whole)
+        self.read_befores = _reader_of_befores(envelope, rows)
         self.read_lacking = _reader_of_lacking(envelope, rows, whole=whole)
         indices = (
             range(len(rows.columns)) if envelope.images.columns is None else envelope.images.columns
@@ -161,16 +161,14 @@ class Encoding:
         return {index: list(map(get, images)) for index, get in self.getters.items()}
 
 
-def _reader_of_befores(
-    envelope: Envelope, rows: RowConverter, *, whole: bool
-) -> BatchReader | None:
+def _reader_of_befores(envelope: Envelope, rows: RowConverter) -> BatchReader | None:
     """Return the reader of rows before an update that are next to those after.
 
     None without such rows.
     """
     if not envelope.images.before_prefix:
         return None
-    return batch_reader(envelope.prefixed_shape(rows, whole=whole), spelled=rows.spelled)
+    return batch_reader(envelope.prefixed_shape(rows), spelled=rows.spelled)
 
 
 def _reader_of_lacking(

@@ -894,6 +894,36 @@ def test_flat_rows_of_a_table_without_other_columns_than_its_key_give_the_same()
     same_in_every_plan(source, [(row, 0) for row in rows])
 
 
+def test_a_row_before_with_a_prefix_is_read_whole_although_only_its_key_is_needed() -> None:
+    plan = source_of(
+        get_format("op-json", before_prefix="old_"), "id INT NOT NULL, name STRING", ["id"]
+    )
+    sound = b'{"op":"U","id":2,"name":"lamp","old_id":1,"old_name":"lamp"}'
+    damaged = sound.replace(b'"old_name":"lamp"', b'"old_name":"la\xb2mp"')
+    assert differences(plan, [(None, sound), (None, damaged)]) == []
+    assert odd_places(plan, [(None, sound), (None, damaged)]) == [1]
+
+
+@pytest.mark.parametrize("include_null_and_empty", [False, True])
+def test_a_before_image_of_all_columns_without_the_key_gives_the_same(
+    include_null_and_empty: bool,
+) -> None:
+    format = get_format(
+        "dms-json",
+        before_image_field="before-image",
+        before_image_column_filter="all",
+        include_null_and_empty=include_null_and_empty,
+    )
+    plan = source_of(format, "id INT NOT NULL, name STRING", ["id"])
+    message = (
+        b'{"data":{"id":1,"name":"kettle"},"before-image":{"name":"pot"},"metadata":'
+        b'{"timestamp":"2025-01-02T03:00:01.713000Z","record-type":"data","operation":"update",'
+        b'"schema-name":"shop","table-name":"goods"}}'
+    )
+    assert differences(plan, [(None, message)], TypedRows) == []
+    assert odd_places(plan, [(None, message)], keyed=False) == [0]
+
+
 def test_flat_rows_without_a_key_give_the_same() -> None:
     source = source_of(
         get_format("debezium-flat-json", keyless=True),
