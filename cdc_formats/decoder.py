@@ -246,8 +246,9 @@ class Decoder:
         return NameDifference(tuple(absent), self._unknown(row))
 
     def _unknown(self, row: RowNames) -> tuple[str, ...]:
-        known = {*self._declared, *row.added}
-        return tuple([name for name in row.names if name not in known])
+        return tuple(
+            [name for name in row.names if name not in self._declared and name not in row.added]
+        )
 
     def _names_reader(self) -> Reader:
         try:

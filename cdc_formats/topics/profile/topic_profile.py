@@ -640,7 +640,7 @@ def _call(profile: TopicProfile) -> Section:
     code = profile.call() if profile.calls else ""
     if len(code) > _MOST_CODE:
         code = f"{code[:_MOST_CODE]}\n# ... cut: print(profile.call()) shows all of it"
-    others = shortened([*profile.calls][1:])
+    tables = shortened([*profile.calls][1:])
     return _section(
-        "Read it", ("other tables", others and f"print(profile.call(name)) for {others}"), code=code
+        "Read it", ("other tables", tables and f"print(profile.call(name)) for {tables}"), code=code
     )
