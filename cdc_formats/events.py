@@ -135,7 +135,7 @@ class Position(msgspec.Struct, frozen=True, gc=False):
         From 0 to 2**64-1, compared as a pair; `high` is None if the change has no position in the
         log.
     clock_ms : int or None
-        The source's own time of the change, in milliseconds since 1970-01-01 UTC.
+        The source's own time of the change, in milliseconds since 1970-01-01 UTC; of 64 bits.
     """
 
     history: str

@@ -203,7 +203,7 @@ class MaxwellJson(MysqlFormat):
             raise MissingFieldError(
                 "`position` is missing: set Maxwell's output_binlog_position=true", "$.position"
             )
-        clock = None if message.ts is None else integer(message.ts, 64, "$.ts") * 1000
+        clock = None if message.ts is None else integer(message.ts, 53, "$.ts") * 1000
         server = message.server_id
         history = "" if server is None else str(integer(server, 64, "$.server_id"))
         if position is None:

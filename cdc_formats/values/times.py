@@ -526,7 +526,7 @@ def _interval_writer(sql_type: SqlType, handling: Handling, iso: bool) -> Conver
 # --------------------------------------------------------------------------------------------------
 # the types
 
-_INT64 = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
+INT64 = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
 TYPES = {
     "DATE": ValueType(
         canonical=lambda _: Annotated[int, msgspec.Meta(ge=-(2**31), le=2**31 - 1)],
@@ -543,7 +543,7 @@ TYPES = {
         to_text=time_text,
     ),
     "TIMESTAMP": ValueType(
-        canonical=lambda _: _INT64,
+        canonical=lambda _: INT64,
         converter=_timestamp_converter,
         writer=_timestamp_writer,
         to_python=lambda value: (_EPOCH + timedelta(microseconds=value)).replace(
@@ -552,14 +552,14 @@ TYPES = {
         to_text=lambda value: timestamp_text(value) + "Z",
     ),
     "TIMESTAMP_NTZ": ValueType(
-        canonical=lambda _: _INT64,
+        canonical=lambda _: INT64,
         converter=_timestamp_converter,
         writer=_timestamp_writer,
         to_python=lambda value: _EPOCH + timedelta(microseconds=value),
         to_text=timestamp_text,
     ),
     "INTERVAL DAY TO SECOND": ValueType(
-        canonical=lambda _: _INT64,
+        canonical=lambda _: INT64,
         converter=_interval_converter,
         writer=_interval_writer,
         to_python=lambda value: timedelta(microseconds=value),

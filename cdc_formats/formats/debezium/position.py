@@ -71,6 +71,7 @@ import msgspec
 from cdc_formats.errors import MalformedMessageError, MissingFieldError, TypeConversionError
 from cdc_formats.events import Position, digits, file_number, malformed, within
 from cdc_formats.values.json_reader import json_reader
+from cdc_formats.values.times import INT64
 
 _STREAMED = (None, False, "false", "incremental")
 """The values of ``source.snapshot`` for changes from the log or at the stream's position."""
@@ -90,7 +91,7 @@ class Source(msgspec.Struct, gc=False, rename={"tx_seq": "txSeq"}):
     name: str | None = None
     db: str | None = None
     snapshot: str | bool | None = None
-    ts_ms: int | None = None
+    ts_ms: INT64 | None = None
     server_id: int | None = None
     gtid: str | None = None
     file: str | None = None

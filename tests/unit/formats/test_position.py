@@ -276,6 +276,10 @@ def test_the_order_of_file_pos_and_row_is_kept(
 @given(pairs(NUMBER, NUMBER))
 def test_the_order_of_two_numbers_is_kept(two: tuple[tuple[int, int], tuple[int, int]]) -> None:
     keeps_order(*two, *[at(POSTGRES, sequence=f'["{commit}","1"]', lsn=lsn) for commit, lsn in two])
+
+
+@given(pairs(HALF, NUMBER))
+def test_the_order_of_changes_of_mongodb_is_kept(two: tuple[tuple[int, int], ...]) -> None:
     keeps_order(
         *two, *[at(MONGODB, ts_ms=seconds * 1000 + 7, ord=number) for seconds, number in two]
     )
@@ -358,6 +362,8 @@ def test_a_bootstrap_row_has_only_a_clock() -> None:
         pytest.param({**MYSQL, "pos": 2**32}, "$.source.pos", id="a position beyond 4 GiB"),
         pytest.param({**MYSQL, "pos": -1}, "$.source.pos", id="a negative position"),
         pytest.param({**MYSQL, "row": -1}, "$.source.row", id="a negative row"),
+        pytest.param({**MYSQL, "ts_ms": 2**63}, "$.source.ts_ms", id="a clock beyond 64 bits"),
+        pytest.param({**MYSQL, "ts_ms": -(2**63) - 1}, "$.source.ts_ms", id="one below 64 bits"),
         pytest.param({**MYSQL, "file": "binlog"}, "$.source.file", id="a file without a number"),
         pytest.param(
             {**MYSQL, "file": "binlog.\u0663"},
@@ -503,6 +509,7 @@ def test_vitess_has_no_order_of_changes() -> None:
         pytest.param({"xoffset": "1"}, "$.xoffset", id="text for an offset"),
         pytest.param({"server_id": "1"}, "$.server_id", id="text for a server"),
         pytest.param({"ts": 1.5}, "$.ts", id="a fraction of a second"),
+        pytest.param({"ts": 2**53}, "$.ts", id="a clock beyond 64 bits of milliseconds"),
         pytest.param({"xoffset": None}, "$.xoffset", id="no offset"),
         pytest.param({"position": None}, "$.position", id="no position"),
     ],
