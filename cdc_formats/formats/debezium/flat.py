@@ -406,7 +406,7 @@ class _Reader:
         self.prefix = format.add_fields_prefix
         shape = _added_shape(self.prefix)
         self.nothing = _Message(shape(), None, self.prefix)
-        self.added = json_reader(shape | None)
+        self.added = json_reader(shape | None, spelled=rows.spelled)
         self.parts = json_reader(dict[str, msgspec.Raw])
         self.described = described_reader(rows, format.handling, of_row=True)
         self.tables = table_filter(format)

@@ -894,6 +894,16 @@ def test_flat_rows_of_a_table_without_other_columns_than_its_key_give_the_same()
     same_in_every_plan(source, [(row, 0) for row in rows])
 
 
+@pytest.mark.parametrize("number", [b"1e400", b"0.0000000", b"1.50"])
+def test_an_added_field_that_is_a_number_keeps_its_digits(number: bytes) -> None:
+    source = source_of(
+        get_format("debezium-flat-json"), "id INT, name STRING", ["id"], {"table": "source.table"}
+    )
+    rows = [(None, b'{"id":1,"name":"bolt","__table":%s}' % number)]
+    assert not differences(source, rows)
+    assert number.decode() in str(outcome(source, rows, columnar=one_by_one).changes)
+
+
 def test_a_row_before_with_a_prefix_is_read_whole_although_only_its_key_is_needed() -> None:
     plan = source_of(
         get_format("op-json", before_prefix="old_"), "id INT NOT NULL, name STRING", ["id"]
