@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from .sessions import jvm_of, running_query
+from .sessions import active, jvm_of, running_query
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -66,7 +66,8 @@ def estimated_bytes(df: DataFrame) -> int:
 def delta_transaction(table: DataFrame, application: str) -> int | None:
     """Return the version that a Delta table's newest commit has of an application, or None."""
     relation = execution_of(table).analyzed().collectLeaves().head().relation()
-    version = relation.location().getSnapshot().transactions().get(application)
+    with active(table.sparkSession):  # Delta computes the table's state
+        version = relation.location().getSnapshot().transactions().get(application)
     return int(version.get()) if version.isDefined() else None
 
 

@@ -28,6 +28,25 @@ def copy_of(spark: SparkSession) -> SparkSession:
     return copy
 
 
+@contextmanager
+def active(spark: SparkSession) -> Iterator[None]:
+    """Let Java's methods in the block use the settings of this session.
+
+    Spark's own calls do so for their session. A method of a connector uses the thread's active
+    session: in ``foreachBatch`` that of the query.
+    """
+    session = jvm_of(spark).org.apache.spark.sql.classic.SparkSession
+    before = session.getActiveSession()
+    session.setActiveSession(spark._jsparkSession)
+    try:
+        yield
+    finally:
+        if before.isDefined():
+            session.setActiveSession(before.get())
+        else:
+            session.clearActiveSession()
+
+
 def hadoop_conf(spark: SparkSession) -> Any:
     """Return Hadoop's settings, with those of the session."""
     return spark._jsparkSession.sessionState().newHadoopConf()

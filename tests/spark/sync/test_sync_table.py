@@ -7,11 +7,12 @@ rows.
 from __future__ import annotations
 
 from random import Random
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from pyspark import SparkContext
 from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
 
 from cdc_formats import get_format
 from cdc_formats.errors import ArgumentError, ChangelogError, SchemaError
@@ -19,6 +20,7 @@ from cdc_formats.values.schema import columns
 from normalize import DeltaTarget, sync_table
 from normalize.decode.plan import DecodePlan
 from normalize.monitoring.explain_error import explain_error
+from normalize.tables.batches import Batch, Record
 from normalize.tables.changes import ChangeOptions, changes_on_spark
 from normalize.tables.job import ROUTED_COLUMNS
 from normalize.tables.latest import computed, count
@@ -26,9 +28,6 @@ from normalize.tables.route import RECORD_DDL
 from normalize.tables.table_options import TableOptions
 from tests.support.databases import maxwell
 from tests.support.syncing import MINIMAL, BoundedSync, NewBoundedSync, Story, versions
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 TABLE: dict[str, Any] = {"schema": "id INT, name STRING, qty INT", "primary_key": "id"}
 
@@ -264,6 +263,34 @@ def test_delta_computes_the_state_of_a_table_in_as_many_tasks_as_spark_runs_at_o
     monkeypatch.setattr(SparkContext, "defaultParallelism", cores)
     assert DeltaTarget.session(users).conf.get(name) == tasks
     assert users.conf.get(name, None) == (None if of_user is None else str(of_user))
+
+
+def test_delta_computes_the_state_of_a_table_with_the_settings_of_the_queries_own_session(
+    new_sync: NewBoundedSync,
+) -> None:
+    sync, setting = new_sync("delta"), "spark.databricks.delta.snapshotPartitions"
+    sync.produce("t", [orders("insert", {"id": 1, "name": "a", "qty": 1})])
+    job = sync.table_job(**TABLE)
+    sync.apply(job)
+    # Delta has to compute the state of another writer's commit.
+    target = sync.tables.database.target("orders")
+    sync.spark.sql(f"DELETE FROM {target.sql_name}")
+    own, context = job.query.spark, sync.spark.sparkContext
+    own.conf.set(setting, 5)
+    context.setJobGroup("record", "reads the record of a table")
+    try:
+        record = target.sink(own).record(Batch(sync.query, 0))
+    finally:
+        context.setLocalProperty("spark.jobGroup.id", None)  # type: ignore[arg-type] # it removes
+    assert record == Record(0)
+    tracker = context.statusTracker()
+    jobs = map(tracker.getJobInfo, tracker.getJobIdsForGroup("record"))
+    stages = [tracker.getStageInfo(stage) for job in jobs if job for stage in job.stageIds]
+    assert 5 in [stage.numTasks for stage in stages if stage]
+    # The thread goes on with its session.
+    active = SparkSession.getActiveSession()
+    assert active is not None
+    assert active.conf.get(setting) != "5"
 
 
 def test_arguments_that_cannot_be_used(sync: BoundedSync) -> None:
