@@ -383,16 +383,17 @@ def records_of(
     batch: pa.RecordBatch, plan: DecodePlan, at: tuple[str, int] = ("", -1), stamp: int = 0
 ) -> Iterator[tuple[Records, list[tuple[Any, ...]]]]:
     """Yield a batch's parts, split where the partition changes (rare), with Kafka metadata."""
-    names = ["partition"] if plan.topic is not None else ["partition", "topic"]
-    changed = np.zeros(max(batch.num_rows - 1, 0), bool)
-    for column in map(batch.column, names):
-        changed |= pc.not_equal(column[1:], column[:-1]).to_numpy(zero_copy_only=False)
+    partitions = batch.column("partition").to_numpy()
+    changed = partitions[1:] != partitions[:-1]
+    if plan.topic is None:
+        topics = batch.column("topic")
+        changed |= pc.not_equal(topics[1:], topics[:-1]).to_numpy(zero_copy_only=False)
     for start, end in pairwise(
         [0, *(np.flatnonzero(changed) + 1), batch.num_rows] if batch.num_rows else []
     ):
         part = batch.slice(start, end - start)
         topic = part.column("topic")[0].as_py() if plan.topic is None else plan.topic
-        place = (topic, part.column("partition")[0].as_py())
+        place = (topic, int(partitions[start]))
         yield (
             _columns(part, plan, place, stamp if place == at else 0),
             _kafka(part, plan, place),
@@ -443,7 +444,9 @@ def _columns(
     times = batch.column("stamp").to_numpy()
     stamps = np.maximum(np.maximum.accumulate(times), stamp) if plan.in_order else times
     headers = batch.column("headers") if "headers" in batch.schema.names else None
-    values, offsets = Values(batch.column("value").cast(pa.binary())), batch.column("offset")
+    values, offsets = batch.column("value"), batch.column("offset")
+    if not pa.types.is_binary(values.type):
+        values = values.cast(pa.binary())
     milliseconds = times // 1000 if plan.row_order == "row" else times
     known_times = milliseconds if "timestamp" in plan.record_columns else None
     return Records(
@@ -451,7 +454,7 @@ def _columns(
         offsets.to_numpy(),
         stamps,
         keys,
-        values,
+        Values(values),
         known_times,
         headers,
         placed=plan.row_order != "row",
