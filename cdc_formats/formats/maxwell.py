@@ -203,6 +203,7 @@ class MaxwellJson(MysqlFormat):
             raise MissingFieldError(
                 "`position` is missing: set Maxwell's output_binlog_position=true", "$.position"
             )
+        # Seconds: in milliseconds, 53 bits are 63.
         clock = None if message.ts is None else integer(message.ts, 53, "$.ts") * 1000
         server = message.server_id
         history = "" if server is None else str(integer(server, 64, "$.server_id"))

@@ -349,17 +349,13 @@ class ColumnConverter:
         array, refused = encoding.columns[index].array(_absent_as_null(values))
         absent = np.array([value is ABSENT for value in values], bool)
         before_has, is_key = self.envelope.images.before_has, index in self.unique_indices
-        if is_key and before_has == "all columns":
-            # A before-image with all columns has the key: what lacks it is not whole.
-            return array, [*refused, *np.flatnonzero(absent)]
-        if is_key or before_has == "changed columns":
+        # A before-image with all columns has the key: what lacks it is not whole.
+        if before_has == "changed columns" or (is_key and before_has != "all columns"):
             return pc.if_else(
                 pa.array(absent), after.take(pa.array(updates, pa.int64())), array
             ), refused
-        return array, refused if self.missing_before_is_null else [
-            *refused,
-            *np.flatnonzero(absent),
-        ]
+        may_be_null = self.missing_before_is_null and not is_key
+        return array, refused if may_be_null else [*refused, *np.flatnonzero(absent)]
 
 
 class MetadataReader:
