@@ -18,7 +18,7 @@ from __future__ import annotations
 import argparse
 import re
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from decimal import Decimal
 from functools import partial
@@ -38,6 +38,7 @@ from .topics import Topic, producer_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 FORMAT = "debezium-json"
 COLUMNS = SCHEMA.replace("TIMESTAMP_NTZ(3)", "TIMESTAMP_NTZ")
@@ -129,43 +130,46 @@ def merge(
 
     `tasks` are those in which Delta computes a table's state.
     """
-    from pyspark.sql import Window, functions as F
-
     setting = "spark.databricks.delta.snapshotPartitions"
     if tasks is not None:
         spark.conf.set(setting, tasks)
 
+    with written_table(spark, lake) as (_, target):
+        run = run_steadily(merged(spark, _records(spark, options, topic), target))
+        spark.conf.unset(setting)
+        target.refresh(spark)  # Iceberg caches tables in each session
+        require_table("MERGE's", spark, target.sql_name, topic.expected["arrival"])
+        return run
+
+
+def merged(spark: SparkSession, records: DataFrame, target: LakeTarget) -> DataStreamWriter:
+    """Return the writer of the newest rows of a topic's records into a new table."""
+    from pyspark.sql import Window, functions as F
+
     envelope = f"op STRING, before STRUCT<id: BIGINT>, after STRUCT<{COLUMNS}>"
     message = F.from_json(F.col("value").cast("string"), envelope).alias("message")
-    events = _records(spark, options, topic).select("offset", message).select("offset", "message.*")
+    events = records.select("offset", message).select("offset", "message.*")
     events = events.select(
         F.coalesce("after.id", "before.id").alias("id"),
         "op",
         "offset",
         *(f"after.{name}" for name in NAMES[1:]),
     )
-    newest = Window.partitionBy("id").orderBy(F.col("offset").desc())
+    newest, table = Window.partitionBy("id").orderBy(F.col("offset").desc()), target.sql_name
+    spark.sql(f"CREATE TABLE {table} ({COLUMNS}) USING {target.provider}")
 
-    with written_table(spark, lake) as (_, target):
-        table = target.sql_name
-        spark.sql(f"CREATE TABLE {table} ({COLUMNS}) USING {target.provider}")
+    def write(batch: DataFrame, _: int) -> None:
+        batch.withColumn("n", F.row_number().over(newest)).where("n = 1").drop(
+            "n", "offset"
+        ).createOrReplaceTempView("newest")
+        batch.sparkSession.sql(f"""
+            MERGE INTO {table} AS target USING newest ON target.id = newest.id
+            WHEN MATCHED AND op = 'd' THEN DELETE
+            WHEN MATCHED THEN UPDATE SET {", ".join(f"{name} = newest.{name}" for name in NAMES)}
+            WHEN NOT MATCHED AND op <> 'd' THEN INSERT ({", ".join(NAMES)}) VALUES ({", ".join(f"newest.{name}" for name in NAMES)})
+        """)
 
-        def write(batch: DataFrame, _: int) -> None:
-            batch.withColumn("n", F.row_number().over(newest)).where("n = 1").drop(
-                "n", "offset"
-            ).createOrReplaceTempView("newest")
-            batch.sparkSession.sql(f"""
-                MERGE INTO {table} AS target USING newest ON target.id = newest.id
-                WHEN MATCHED AND op = 'd' THEN DELETE
-                WHEN MATCHED THEN UPDATE SET {", ".join(f"{name} = newest.{name}" for name in NAMES)}
-                WHEN NOT MATCHED AND op <> 'd' THEN INSERT ({", ".join(NAMES)}) VALUES ({", ".join(f"newest.{name}" for name in NAMES)})
-            """)
-
-        run = run_steadily(events.writeStream.foreachBatch(write))
-        spark.conf.unset(setting)
-        target.refresh(spark)  # Iceberg caches tables in each session
-        require_table("MERGE's", spark, target.sql_name, topic.expected["arrival"])
-        return run
+    return events.writeStream.foreachBatch(write)
 
 
 @contextmanager
@@ -189,21 +193,29 @@ def synced(
     """Write the rows into a table by this library, without a stage."""
     use_native(spark, native=native)
     with written_table(spark, lake) as (folder, target):
-        writer = sync_table(
-            spark,
-            topic.name,
-            format=FORMAT,
-            format_options=producer_of(FORMAT).options,
-            target=target,
-            schema_location=f"{folder}/schema",
-            options=topic.reader_options(options.batch),
-            schema=SCHEMA,
-            primary_key="id",
-        )
+        reader = topic.reader_options(options.batch)
+        writer = synced_into(spark, topic.name, reader, target, folder)
         run = run_steadily(writer)
         target.refresh(spark)  # Iceberg caches tables in each session
         require_table("this library's", spark, target.sql_name, topic.expected["arrival"])
         return run
+
+
+def synced_into(
+    spark: SparkSession, topic: str, options: Mapping[str, Any], target: LakeTarget, folder: str
+) -> DataStreamWriter:
+    """Return this library's writer of a topic into a table."""
+    return sync_table(
+        spark,
+        topic,
+        format=FORMAT,
+        format_options=producer_of(FORMAT).options,
+        target=target,
+        schema_location=f"{folder}/schema",
+        options=options,
+        schema=SCHEMA,
+        primary_key="id",
+    )
 
 
 def applied(spark: SparkSession, options: argparse.Namespace, topic: Topic, lake: Lake) -> Run:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -149,7 +149,14 @@ def by_hand(recording: Recording, folder: Path, trigger: str | None) -> Iterator
         yield Target(
             spark,
             lambda servers, work: started(
-                merged_by_hand(spark, servers, TOPICS, folder / "lake"), work, trigger
+                merged_by_hand(
+                    spark,
+                    dict(zip(TOPICS, TABLES, strict=True)),
+                    folder / "lake",
+                    reader_options(servers),
+                ),
+                work,
+                trigger,
             ),
             lambda name: spark.table(f"delta.`{folder}/lake/{name}`"),
             lambda: files_in(folder / "lake"),
@@ -160,9 +167,22 @@ def by_hand(recording: Recording, folder: Path, trigger: str | None) -> Iterator
 # by hand
 
 
-def merged_by_hand(spark: SparkSession, servers: str, topics: list[str], lake: Path) -> Any:
-    """Return the writer of a query of ``from_json``, ``row_number()`` and a MERGE for each table."""
-    for table in TABLES:
+def merged_by_hand(
+    spark: SparkSession, tables: Mapping[str, Table], lake: Path, options: Mapping[str, Any]
+) -> Any:
+    """Return the writer of a query of ``from_json``, ``row_number()`` and a MERGE for each table.
+
+    Parameters
+    ----------
+    spark : SparkSession
+    tables : mapping
+        The table of each topic.
+    lake : Path
+        The folder of the tables.
+    options : mapping
+        Options of Spark's Kafka source.
+    """
+    for table in tables.values():
         spark.sql(
             f"CREATE TABLE IF NOT EXISTS delta.`{lake}/{table.name}` ({table.ddl}) USING delta"
         )
@@ -170,14 +190,14 @@ def merged_by_hand(spark: SparkSession, servers: str, topics: list[str], lake: P
     def write(batch: DataFrame, _: int) -> None:
         batch.persist()
         present = {row["topic"] for row in batch.select("topic").distinct().collect()}
-        for table, topic in zip(TABLES, topics, strict=True):
+        for topic, table in tables.items():
             if topic in present:
                 _merge_by_hand(batch.where(batch["topic"] == topic), table, lake)
         batch.unpersist()
 
     records = (
         spark.readStream.format("kafka")
-        .options(subscribe=",".join(topics), startingOffsets="earliest", **reader_options(servers))
+        .options(subscribe=",".join(tables), startingOffsets="earliest", **options)
         .load()
     )
     return records.writeStream.foreachBatch(write)

@@ -22,9 +22,10 @@ def main(text: str) -> None:
     if arguments["by_hand"]:
         sys.path.insert(0, arguments["by_hand"])
         from bench.tpcc.copies import merged_by_hand
+        from bench.tpcc.tables import TABLES
 
-        servers = arguments["options"]["kafka.bootstrap.servers"]
-        writer = merged_by_hand(spark, servers, arguments["topics"], Path(arguments["lake"]))
+        tables = dict(zip(arguments["topics"], TABLES, strict=True))
+        writer = merged_by_hand(spark, tables, Path(arguments["lake"]), arguments["options"])
         writer.option("checkpointLocation", arguments["checkpoint"]).start().awaitTermination()
         return
     writer = sync_database(

@@ -233,6 +233,9 @@ READER_DEFAULTS = {
     "kafka.max.partition.fetch.bytes": "16777216",
     "kafka.fetch.max.bytes": "67108864",
     "kafka.receive.buffer.bytes": "4194304",
+    # At the end of a partition, Spark's source waits until the broker answers the consumer's next
+    # fetch: for 500 ms by Kafka's default (docs/kafka-waits.md).
+    "kafka.fetch.max.wait.ms": "1",
 }
 """Defaults for options of Spark's Kafka source; `options` of a call override them."""
 

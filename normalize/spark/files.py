@@ -51,9 +51,10 @@ class Files:
 
     def __init__(self, spark: SparkSession, *, raw: bool = False) -> None:
         self._jvm, self._conf, self._raw = jvm_of(spark), hadoop_conf(spark), raw
+        self._path = self._jvm.org.apache.hadoop.fs.Path  # each package is a call of the JVM
 
     def _at(self, path: str) -> tuple[Any, Any]:
-        name = self._jvm.org.apache.hadoop.fs.Path(path)
+        name = self._path(path)
         system = name.getFileSystem(self._conf)
         is_raw = self._raw and system.getScheme() == "file"
         return system.getRawFileSystem() if is_raw else system, name

@@ -38,6 +38,7 @@ ICEBERG_QUERY, ICEBERG_BATCH = "spark.sql.streaming.queryId", "spark.sql.streami
 """Properties of a snapshot's summary. Iceberg's own streaming sink writes them too."""
 ICEBERG_OFFSETS = "changelog.offsets"
 _DIGITS, _BITS = 8, 32
+_Offsets = dict[str, dict[int, int]]
 
 
 class BatchOrderError(ChangelogError, RuntimeError):
@@ -57,11 +58,14 @@ class Batch(NamedTuple):
     number : int
     offsets : str
         A digest of the micro-batch's offset ranges, 8 hexadecimal digits; empty if unknown.
+    records : int or None
+        The number of Kafka's offsets in the ranges; None if it is unknown.
     """
 
     query: str
     number: int
     offsets: str = ""
+    records: int | None = None
 
     @property
     def application(self) -> str:
@@ -174,14 +178,14 @@ def running_batch(spark: SparkSession) -> Batch | None:
     if not query or not number:
         return None
     key = run, int(number)
-    current = _digests.get(query)
+    current = _ranges.get(query)
     if current is None or current[0] != key:
-        current = _digests[query] = key, _offsets(spark, query, int(number))
-    return Batch(query, int(number), current[1])
+        current = _ranges[query] = key, _offsets(spark, query, int(number))
+    return Batch(query, int(number), *current[1])
 
 
-_digests: dict[str, tuple[tuple[str | None, int], str]] = {}
-"""The digest of each query's current micro-batch, by its run and number."""
+_ranges: dict[str, tuple[tuple[str | None, int], tuple[str, int | None]]] = {}
+"""The digest and the number of the offsets of each query's current micro-batch, by its run and number."""
 
 
 def show_in_checkpoint(
@@ -213,17 +217,41 @@ def show_in_checkpoint(
         _log.warning("%s cannot be written into the checkpoint: %s", name, error)
 
 
-def _offsets(spark: SparkSession, query: str, number: int) -> str:
-    """Return the digest of a running query's micro-batch; empty if the query is not running."""
+def _offsets(spark: SparkSession, query: str, number: int) -> tuple[str, int | None]:
+    """Return the digest and the number of the offsets of a running query's micro-batch.
+
+    The digest is empty if the query is not running.
+    """
     execution = running_query(spark, query)
     if execution is None:
-        return ""
+        return "", None
     ranges = []
     for each in (number - 1, number):
         entry = execution.offsetLog().get(each)
         offsets = elements(entry.get().offsets()) if entry.isDefined() else []
         ranges.append([each.get().json() if each.isDefined() else None for each in offsets])
-    return digest_of(*ranges)
+    return digest_of(*ranges), count_of(*ranges)
+
+
+def count_of(start: list[str | None], end: list[str | None]) -> int | None:
+    """Return the number of Kafka's offsets in ranges; None for a first micro-batch or another source.
+
+    A partition that is new has all its offsets in the range.
+
+    Examples
+    --------
+    >>> count_of(['{"orders": {"0": 3}}'], ['{"orders": {"0": 5, "1": 2}}'])
+    4
+    >>> count_of([None], ['{"orders": {"0": 5}}'])
+    """
+    counts = []
+    for side in (start, end):
+        try:
+            offsets = [msgspec.json.decode(each or "", type=_Offsets) for each in side]
+        except msgspec.DecodeError:
+            return None
+        counts.append(sum(sum(of.values()) for topics in offsets for of in topics.values()))
+    return counts[1] - counts[0]
 
 
 def end_offsets(spark: SparkSession, batch: Batch) -> dict[str, dict[int, int]]:
@@ -238,7 +266,7 @@ def end_offsets(spark: SparkSession, batch: Batch) -> dict[str, dict[int, int]]:
     ends: dict[str, dict[int, int]] = {}
     for each in elements(entry.get().offsets()):
         if each.isDefined():
-            ends |= msgspec.json.decode(each.get().json(), type=dict[str, dict[int, int]])
+            ends |= msgspec.json.decode(each.get().json(), type=_Offsets)
     return ends
 
 

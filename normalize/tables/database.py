@@ -64,7 +64,7 @@ from .facts import (
 )
 from .job import BAD_RECORDS, TableJob, TableRecords
 from .latest import ChangeOrderError, stored
-from .query import Query, records_of
+from .query import FEW_RECORDS, Query, has_few_records, records_of
 from .resync import Resyncs
 from .route import (
     ROUTED_DDL,
@@ -86,8 +86,8 @@ from .targets import (
 )
 
 _log = logging.getLogger("normalize")
-_FEW_RECORDS, _FEW_BYTES = 100_000, 32 << 20
-"""So many records are decoded on the driver."""
+_FEW_BYTES = 32 << 20
+"""So many bytes of records are decoded on the driver."""
 
 
 def sync_database(
@@ -391,12 +391,23 @@ class SyncDatabase:
 
     def apply(self, batch: DataFrame) -> None:
         """Apply records of Kafka to all tables; raises as a call does."""
-        routing: Any = partial(route_pass, route=self.route)
+        spark = batch.sparkSession
+        # Few records are returned by the first job: a second one would take as many tasks.
+        few = has_few_records(running_batch(spark))
+        tasks = spark.sparkContext.defaultParallelism
+        route = replace(self.route, small=few * _FEW_BYTES // tasks)
+        routing: Any = partial(route_pass, route=route)
         with stored(records_of(batch).mapInArrow(routing, ROUTED_DDL)) as rows:
             # The first action computes and stores all rows.
-            packed = rows.where("summary IS NOT NULL").select("summary").collect()
-            routed = in_session(self.query.spark, rows_of(rows))
-            summaries = merged(decode_summary(bytes(row["summary"])) for row in packed)
+            first = rows.where("small OR summary IS NOT NULL").toArrow()
+            of_tasks = first.filter(first.column("summary").is_valid())
+            is_whole = few and pc.all(of_tasks.column("small")).as_py()
+            routed = (
+                first.filter(first.column("table").is_valid())
+                if is_whole
+                else in_session(self.query.spark, rows_of(rows))
+            )
+            summaries = merged(map(decode_summary, of_tasks.column("summary").to_pylist()))
             self.query.topics({topic for summary in summaries.values() for topic in summary.topics})
             ignored = summaries.pop("", TableSummary(""))
             self._load(summaries)
@@ -494,7 +505,10 @@ class SyncDatabase:
         return reasons
 
     def _apply(
-        self, summaries: Mapping[str, TableSummary], routed: DataFrame, unread: Mapping[str, str]
+        self,
+        summaries: Mapping[str, TableSummary],
+        routed: DataFrame | pa.Table,
+        unread: Mapping[str, str],
     ) -> None:
         parts = self._parts(summaries, routed)
         failed = [
@@ -537,7 +551,7 @@ class SyncDatabase:
             raise TablesFailedError(f"{shown}. The other tables of the micro-batch are written")
 
     def _parts(
-        self, summaries: Mapping[str, TableSummary], routed: DataFrame
+        self, summaries: Mapping[str, TableSummary], routed: DataFrame | pa.Table
     ) -> dict[str, TableRecords]:
         """Return the records of the tables that are not stopped."""
         running = {}
@@ -551,19 +565,13 @@ class SyncDatabase:
             else:
                 running[table] = summary
         few = (
-            sum(s.records for s in running.values()) <= _FEW_RECORDS
+            sum(s.records for s in running.values()) <= FEW_RECORDS
             and sum(s.size for s in running.values()) <= _FEW_BYTES
         )
-        on_driver = (
-            routed.where("summary IS NULL").drop("summary").toArrow() if few and running else None
-        )
+        if few and running and isinstance(routed, DataFrame):
+            routed = routed.where("summary IS NULL").toArrow()
         return {
-            table: TableRecords(
-                routed.where(F.col("table") == table)
-                if on_driver is None
-                else _of_table(on_driver, table),
-                summary,
-            )
+            table: TableRecords(_of_table(routed, table), summary)
             for table, summary in running.items()
         }
 
@@ -678,7 +686,9 @@ _OF_TABLE = (
 _CONDITIONS = (*DECODE_CONDITIONS, *(error.condition for error in (DecodeError, TruncateError)))
 
 
-def _of_table(records: pa.Table, table: str) -> pa.Table:
+def _of_table(records: DataFrame | pa.Table, table: str) -> DataFrame | pa.Table:
+    if isinstance(records, DataFrame):
+        return records.where(F.col("table") == table)
     return records.filter(pc.equal(records.column("table"), table))
 
 

@@ -201,9 +201,23 @@ class KnownTopics:
             return described
 
 
+FEW_RECORDS = 100_000
+
+
+def has_few_records(batch: Batch | None) -> bool:
+    """Return whether a micro-batch has at most `FEW_RECORDS`; False if the number is unknown."""
+    return batch is not None and batch.records is not None and batch.records <= FEW_RECORDS
+
+
 def records_of(batch: DataFrame) -> DataFrame:
-    """Return the records with the columns of `RECORD_DDL`."""
-    headers = RECORD_DDL.partition("headers ")[2]
+    """Return the records of a micro-batch with the columns of `RECORD_DDL`.
+
+    Few records are read by as many tasks as Spark runs at a time, whatever the number of
+    partitions: a task takes tens of ms, also without records.
+    """
+    spark, headers = batch.sparkSession, RECORD_DDL.partition("headers ")[2]
+    if has_few_records(running_batch(spark)):
+        batch = batch.coalesce(spark.sparkContext.defaultParallelism)
     # As text: each function of PySpark is a call of the JVM.
     return batch.selectExpr(
         "CAST(key AS BINARY) AS key",

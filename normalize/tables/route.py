@@ -4,7 +4,7 @@ A message names its table (`Format.table_identity`). Where it does not, and wher
 value is a delete, the topic is the table.
 
 The pass returns the records with these columns, followed by a row for each table of the task, in
-which only ``summary`` is set:
+which only ``small`` and ``summary`` are set:
 
 ============  ===================================================================================
 column        content
@@ -13,6 +13,8 @@ column        content
               for a record without rows
 ``sample``    whether the record belongs to the sample from which a schema is inferred: the first
               ones, and those with new columns
+``small``     whether the task's records until this one are small; in rows with ``summary``:
+              whether all are
 ``summary``   a `TableSummary`, as MessagePack
 ============  ===================================================================================
 
@@ -55,7 +57,7 @@ RECORD_DDL = (
     "key BINARY, value BINARY, topic STRING, partition INT, offset BIGINT, stamp BIGINT, headers "
     "ARRAY<STRUCT<key: STRING, value: BINARY>>"
 )
-ROUTED_DDL = f"{RECORD_DDL}, table STRING, sample BOOLEAN, summary BINARY"
+ROUTED_DDL = f"{RECORD_DDL}, table STRING, sample BOOLEAN, small BOOLEAN, summary BINARY"
 _SAMPLE = 1_000
 """So many records of a table and task are a sample."""
 _SAMPLE_OF_NEW = 100
@@ -287,6 +289,8 @@ class Route:
         The destination of such records; None drops them.
     stops_table : bool
         Whether such a record stops its table.
+    small : int
+        The most bytes of a task's records that the driver gets with its summaries.
     """
 
     format: Format
@@ -294,6 +298,7 @@ class Route:
     fail: bool
     dead_letters: Destination | None
     stops_table: bool = False
+    small: int = 0
 
 
 def route_pass(batches: Iterator[pa.RecordBatch], *, route: Route) -> Iterator[pa.RecordBatch]:
@@ -305,17 +310,20 @@ def route_pass(batches: Iterator[pa.RecordBatch], *, route: Route) -> Iterator[p
         The columns of `RECORD_DDL`.
     route : Route
     """
-    task, schema = _Task(route), None
+    task, schema, left = _Task(route), None, route.small
     with worker():
         for batch in batches:
+            # A record without rows is counted, and is not returned.
             routed = task.routed(batch)
-            schema = routed.schema
-            # A record without rows is counted, and needs no place.
-            yield routed.filter(routed.column("table").is_valid())
+            routed = routed.filter(routed.column("table").is_valid())
+            left -= routed.nbytes
+            schema, is_small = routed.schema, pa.repeat(left >= 0, routed.num_rows)
+            yield routed.set_column(schema.get_field_index("small"), "small", is_small)
         if schema is not None:
             packed = pa.array([encode(each) for each in task.summaries.values()], pa.binary())
-            nothing = [pa.nulls(len(packed), field.type) for field in schema][:-1]
-            yield pa.RecordBatch.from_arrays([*nothing, packed], schema=schema)
+            nothing = [pa.nulls(len(packed), field.type) for field in schema][:-2]
+            are_small = pa.repeat(left >= 0, len(packed))
+            yield pa.RecordBatch.from_arrays([*nothing, are_small, packed], schema=schema)
 
 
 class _Task:
@@ -358,8 +366,12 @@ class _Task:
                     rest, step = left, step if len(left) < len(rest) else len(left)
         arrays = [pa.array(places.tables, pa.string()), pa.array(places.sample, pa.bool_())]
         return pa.RecordBatch.from_arrays(
-            [*batch.columns, *arrays, pa.nulls(batch.num_rows, pa.binary())],
-            names=[*batch.schema.names, "table", "sample", "summary"],
+            [
+                *batch.columns,
+                *arrays,
+                *(pa.nulls(batch.num_rows, kind) for kind in (pa.bool_(), pa.binary())),
+            ],
+            names=[*batch.schema.names, "table", "sample", "small", "summary"],
         )
 
     def _one_by_one(

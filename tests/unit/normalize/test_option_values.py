@@ -54,3 +54,8 @@ def test_values_that_spark_reads_pass() -> None:
     assert reader_options("orders", {**SERVERS, **values}).items() >= read.items()
     assert reader_options("orders", {**SERVERS, "startingOffsets": "Latest"})
     assert reader_options("orders", SERVERS).items() >= READER_DEFAULTS.items()
+    # Kafka's default of 500 ms is a wait of each task at the end of its partition.
+    waits = {"kafka.fetch.max.wait.ms": "1"}
+    assert reader_options("orders", SERVERS).items() >= waits.items()
+    own = {"kafka.fetch.max.wait.ms": 20}
+    assert reader_options("orders", {**SERVERS, **own})["kafka.fetch.max.wait.ms"] == "20"

@@ -53,7 +53,7 @@ def test_versions_increase_with_the_number_whatever_the_offsets() -> None:
     versions = list(map(version_of, batches))
     assert versions == sorted(versions)
     assert versions[-1] < 2**63
-    assert [record_of(version) for version in versions] == [Record(*each[1:]) for each in batches]
+    assert [record_of(version) for version in versions] == [Record(*each[1:3]) for each in batches]
 
 
 def test_digest_depends_on_both_ends_of_each_source() -> None:

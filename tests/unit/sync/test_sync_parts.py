@@ -112,13 +112,13 @@ def test_excluded_tables_are_not_routed() -> None:
 
 
 def test_records_and_summaries_of_a_task() -> None:
-    route = Route(get_format("maxwell-json"), ALL, fail=False, dead_letters=None)
     first = batch(
         maxwell("orders", "insert", {"id": 1}), (None, b"{"), maxwell("items", "delete", {"id": 1})
     )
     second = batch(
         maxwell("orders", "update", {"id": 1, "note": "n"}, {"note": None}), (None, None)
     )
+    route = Route(get_format("maxwell-json"), ALL, False, None, small=first.nbytes + 10)
     *routed, last = route_pass(iter([first, second]), route=route)
     assert [row["table"] for part in routed for row in part.to_pylist()] == [
         "shop.orders",
@@ -133,6 +133,9 @@ def test_records_and_summaries_of_a_task() -> None:
         "shop.items": (1, 0, set()),
     }
     assert summaries[""].reasons == {"MALFORMED_MESSAGE": 1, "TOMBSTONE": 1}
+    # The driver gets the first records, and learns that they are not all.
+    assert [part.column("small").to_pylist() for part in routed] == [[True, True], [False]]
+    assert not any(last.column("small").to_pylist())
 
 
 @pytest.mark.parametrize("identifier", list_formats())
