@@ -50,7 +50,7 @@ if TYPE_CHECKING:
 
 _CALLS = (1, 10, 100)
 _FOLDED, _OF_A_MICRO_BATCH, _BEFORE = 10_000, 100, 2_000
-_PARTITIONS, _ROUNDS = (1, 4, 50), 5
+_PARTITIONS, _ROUNDS = (1, 4, 50), 4
 
 
 def small(options: argparse.Namespace) -> None:

@@ -180,7 +180,7 @@ READ_ONLY = {
 """Options of a consumer that has no side effects and reports the end of a partition."""
 _DEFAULTS = {
     "group.id": "cdc",
-    "isolation.level": "read_uncommitted",  # as Spark's source
+    "isolation.level": "read_committed",  # as the queries
     "fetch.wait.max.ms": 20,  # another read would wait for the end of one at the topic's end
     # The errors here contain what librdkafka logs; its log would repeat the servers' names.
     "log_level": 0,

@@ -284,7 +284,7 @@ def _sampled(options: Mapping[str, str]) -> TopicEnds | None:
     servers = config.pop("bootstrap.servers")
     starts = _starts(options)
     isolation = {name.lower(): value for name, value in options.items()}.get(
-        "kafka.isolation.level", "read_uncommitted"
+        "kafka.isolation.level", "read_committed"
     )
     try:
         return sample_ends(

@@ -236,6 +236,8 @@ READER_DEFAULTS = {
     # At the end of a partition, Spark's source waits until the broker answers the consumer's next
     # fetch: for 500 ms by Kafka's default (docs/kafka-waits.md).
     "kafka.fetch.max.wait.ms": "1",
+    # Kafka's default also returns the records of transactions that were aborted.
+    "kafka.isolation.level": "read_committed",
 }
 """Defaults for options of Spark's Kafka source; `options` of a call override them."""
 

@@ -66,6 +66,9 @@ class TopicDescriber:
         Names, or a pattern that a whole name must match.
     config : mapping
         The connection options, with librdkafka's names.
+    uncommitted : bool
+        Whether a partition ends after records of open transactions, which a query with
+        ``read_committed`` does not read yet.
 
     Raises
     ------
@@ -77,8 +80,11 @@ class TopicDescriber:
         servers: str,
         topics: Collection[str] | re.Pattern[str],
         config: Mapping[str, Any],
+        *,
+        uncommitted: bool = False,
     ) -> None:
         self._topics, self._brokers, self._answered = topics, BrokerErrors(), False
+        self._uncommitted = uncommitted
         try:
             import confluent_kafka
             from confluent_kafka import admin
@@ -150,9 +156,13 @@ class TopicDescriber:
         offsets: dict[str, dict[int, tuple[int, int]]] = {name: {} for name in topics}
         if not partitions:
             return offsets
+        levels = self._kafka.IsolationLevel
+        level = levels.READ_UNCOMMITTED if self._uncommitted else levels.READ_COMMITTED
         bounds = [
             self._client.list_offsets(
-                dict.fromkeys(partitions, of), request_timeout=_TIMEOUT_SECONDS
+                dict.fromkeys(partitions, of),
+                isolation_level=level,
+                request_timeout=_TIMEOUT_SECONDS,
             )
             for of in (spec.earliest(), spec.latest())
         ]
@@ -285,7 +295,12 @@ def describer(options: Mapping[str, str]) -> TopicDescriber:
     ArgumentError, MissingDependencyError
     """
     connection = librdkafka_options(options)
-    return TopicDescriber(connection.pop("bootstrap.servers"), selected_topics(options), connection)
+    return TopicDescriber(
+        connection.pop("bootstrap.servers"),
+        selected_topics(options),
+        connection,
+        uncommitted=options.get("kafka.isolation.level") == "read_uncommitted",
+    )
 
 
 def selected_topics(options: Mapping[str, str]) -> Collection[str] | re.Pattern[str]:

@@ -9,8 +9,10 @@ from decimal import Decimal
 from functools import reduce
 
 import pytest
+from confluent_kafka import Producer
 from pyspark.sql import DataFrame, Observation
 
+from cdc_formats.topics.kafka import sample_topic
 from normalize import ChangelogNormalize, decode_changelog, from_kafka_changelog
 from normalize.local_kafka import ProducerRecord
 from tests.support.frames import messages
@@ -477,6 +479,39 @@ def test_several_topics_a_pattern_and_assigned_partitions(spark, kafka):
     assert {
         name: sorted((row.name, row.topic) for row in rows if row.option == name) for name in reads
     } == {name: expected for name, (_, expected) in reads.items()}
+
+
+def test_records_of_an_aborted_transaction_are_not_read(spark, kafka, tmp_path):
+    topic = new_topic(kafka, [])
+    producer = Producer(
+        {"bootstrap.servers": kafka.bootstrap_servers, "transactional.id": f"writer-of-{topic}"}
+    )
+    producer.init_transactions()
+    one, two = {"id": 1, "name": "a", "qty": 1}, {"id": 2, "name": "b", "qty": 2}
+    aborted = [debezium("u", one, {**one, "qty": 666}), debezium("d", two)]
+    for messages_of, end in (
+        ([debezium("c", None, one), debezium("c", None, two)], producer.commit_transaction),
+        (aborted, producer.abort_transaction),
+        ([debezium("u", two, {**two, "qty": 3})], producer.commit_transaction),
+        (aborted, producer.abort_transaction),
+    ):
+        producer.begin_transaction()
+        for message in messages_of:
+            producer.produce(topic, message)
+        producer.flush()
+        end()
+    expected = ["+I(1,a,1)", "+I(2,b,2)", "-U(2,b,2)", "+U(2,b,3)"]
+    table = {**TABLE, "options": servers(kafka)}
+    stream = from_kafka_changelog(spark, topic, **table)
+    assert sorted(run_stream(stream, tmp_path / "c").changelog) == sorted(expected)
+    bounded = from_kafka_changelog(spark, topic, **table, bounded=True)
+    assert sorted(map(spell, bounded.collect())) == sorted(expected)
+    sample = sample_topic(kafka.bootstrap_servers, topic)
+    assert [json.loads(record.value)["op"] for record in sample] == ["c", "c", "u"]
+    # What the user passes wins.
+    options = servers(kafka, **{"kafka.isolation.level": "read_uncommitted"})
+    dirty = from_kafka_changelog(spark, topic, **TABLE, options=options, bounded=True)
+    assert "-D(2,b,3)" in map(spell, dirty.collect())
 
 
 # --------------------------------------------------------------------------------------------------
