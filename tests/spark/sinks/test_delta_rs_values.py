@@ -1,0 +1,258 @@
+"""Awkward values of each type in Delta tables that Spark and delta-rs write in turn.
+
+Spark reads the same rows and answers filters in the same way, whatever wrote the files. A new
+version of the package ``deltalake`` enters the tested range only if this passes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from random import Random
+from typing import TYPE_CHECKING
+
+import pytest
+
+from normalize import DeltaTarget
+from normalize.tables.apply import apply_batch
+from normalize.tables.merge import merge_plan
+from normalize.tables.writers import delta_rs
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+INSTANTS = (
+    "-0044-03-15 00:00:00",
+    "0001-01-01 00:00:00",
+    "1500-06-01 12:00:00.123456",
+    "1677-09-21 00:12:43.145224",
+    "1969-12-31 23:59:59.999999",
+    "2024-01-01 00:00:00.123456",
+    "2024-01-01 00:00:00.123999",
+    "2262-04-11 23:47:16.854776",
+    "9999-12-31 23:59:59.999999",
+    "+10000-01-01 00:00:00",
+)
+VALUES: dict[str, Sequence[str]] = {
+    "BOOLEAN": ("true", "false"),
+    "TINYINT": ("-128", "127"),
+    "INT": ("-2147483648", "0", "2147483647"),
+    "BIGINT": ("-9223372036854775808", "9007199254740993", "9223372036854775807"),
+    "FLOAT": ("NaN", "-0.0", "0.0", "Infinity", "-Infinity", "0.1", "1e-45"),
+    "DOUBLE": ("NaN", "-0.0", "0.0", "Infinity", "-Infinity", "0.1", "1e308"),
+    "DECIMAL(15,4)": ("-0.2500", "0.0001", "99999999999.9999", "-99999999999.9998"),
+    "DECIMAL(17,2)": ("123456789012345.67", "123456789012345.69", "-0.25"),
+    "DECIMAL(20,0)": ("12345678901234567891", "1234567890123456789", "700000000000000001", "-1"),
+    "DECIMAL(38,18)": ("1.000000000000000001", "12345678901234567890.123456789012345678"),
+    "STRING": (
+        "",
+        "Zürich",
+        "a/b",
+        "100%20",
+        "é" * 40,
+        "a" * 32 + "\U0010ffff" * 5,
+        "\uffff" * 70,
+        "\U0010ffff" * 70,
+        "b" * 64 + "c",
+    ),
+    "BINARY": ("", "\x00", "\x7f" * 80, "é"),
+    "DATE": ("-0044-03-15", "0001-01-01", "1969-12-31", "9999-12-31", "+10000-01-01"),
+    "TIMESTAMP": INSTANTS,
+    "TIMESTAMP_NTZ": INSTANTS,
+}
+"""The values of each type, which Spark casts from text."""
+BY_DELTA_RS = ("BOOLEAN", "TINYINT", "INT", "BIGINT", "DATE")
+"""The types of partition columns, besides STRING, whose tables delta-rs writes."""
+REPEATED = ("DECIMAL(20,0)", "DOUBLE", "STRING", "TIMESTAMP")
+
+
+@pytest.fixture(params=["INT96", "TIMESTAMP_MICROS"])
+def timestamps(spark: SparkSession, request: pytest.FixtureRequest) -> Iterator[str]:
+    with setting(spark, "spark.sql.parquet.outputTimestampType", request.param):
+        yield request.param
+
+
+@contextmanager
+def setting(spark: SparkSession, name: str, value: str) -> Iterator[None]:
+    spark.conf.set(name, value)
+    try:
+        yield
+    finally:
+        spark.conf.unset(name)
+
+
+def literal(value: str | None, kind: str) -> str:
+    if value is None:
+        return f"CAST(NULL AS {kind})"
+    escaped = value.replace("\\", "\\\\").replace("'", "\\'")
+    return f"CAST('{escaped}' AS {kind})"
+
+
+def forms(value: str, index: int, kind: str) -> dict[str, str]:
+    """A value as the plain, nested and repeated columns of its type."""
+    nested = f"named_struct('a.b', {value}, 'deep', named_struct('x', {value}))"
+    columns = {f"c.{index}": value, f"s{index}": nested}
+    repeated = {f"l{index}": f"array({value})", f"m{index}": f"map('k', {value})"}
+    return columns | (repeated if kind in REPEATED else {})
+
+
+def random_rows(spark: SparkSession, random: Random, ids: Sequence[int]) -> DataFrame:
+    """A row of random values for each key, in one file."""
+    rows = []
+    for key in ids:
+        columns = {"row_kind": "'+U'", "id": str(key)}
+        for index, (kind, values) in enumerate(VALUES.items()):
+            columns |= forms(literal(random.choice([*values, None]), kind), index, kind)
+        rows.append([f"{value} AS `{name}`" for name, value in columns.items()])
+    return spark.sql(" UNION ALL ".join(f"SELECT {', '.join(row)}" for row in rows)).coalesce(1)
+
+
+def texts(rows: DataFrame) -> dict[int, str]:
+    """Each row as text, by its key."""
+    names = [name for name in rows.columns if name not in ("id", "row_kind")]
+    hidden = [f"c.{list(VALUES).index('BINARY')}"]
+    columns = [f"hex(`{name}`)" if name in hidden else f"`{name}`" for name in names]
+    selected = rows.selectExpr("id", f"CAST(struct({', '.join(columns)}) AS STRING) AS row")
+    collected = [tuple(row) for row in selected.collect()]
+    assert len({key for key, _ in collected}) == len(collected), "a key has two rows"
+    return dict(collected)
+
+
+def filters(random: Random) -> list[str]:
+    """Three filters on the plain column of each type, and one on a nested one."""
+    conditions = []
+    for index, (kind, values) in enumerate(VALUES.items()):
+        value, other = (literal(random.choice(values), kind) for _ in range(2))
+        compared = [f"= {value}", f"< {value}", f">= {value}", f"IN ({value}, {other})", "IS NULL"]
+        conditions += [f"`c.{index}` {each}" for each in random.sample(compared, 3)]
+        leaf = random.choice(["`a.b`", "deep.x"])
+        conditions.append(f"s{index}.{leaf} {random.choice(compared)}")
+    return conditions
+
+
+def answers(spark: SparkSession, name: str, conditions: Sequence[str]) -> None:
+    """Compare the answers to filters, which skip files, with those of a pass over all rows."""
+    counts = ", ".join(f"count_if({each})" for each in conditions)
+    (all_rows,) = spark.sql(f"SELECT {counts} FROM {name}").collect()
+    skipping = " UNION ALL ".join(
+        f"SELECT {number} AS number, count(*) AS rows FROM {name} WHERE {each}"
+        for number, each in enumerate(conditions)
+    )
+    found = {row.number: row.rows for row in spark.sql(skipping).collect()}
+    wrong = {
+        each: (found[number], all_rows[number])
+        for number, each in enumerate(conditions)
+        if found[number] != all_rows[number]
+    }
+    assert not wrong, wrong
+    bounds = ", ".join(
+        f"{of}(`c.{index}`)" for index, kind in enumerate(VALUES) for of in ("min", "max")
+    )
+    by_metadata, by_rows = (
+        repr(spark.sql(f"SELECT {bounds} FROM {of}").collect())
+        for of in (name, f"(SELECT * FROM {name} WHERE rand() >= 0)")
+    )
+    assert by_metadata == by_rows
+
+
+@pytest.mark.parametrize("first", ["spark", "delta-rs"])
+@pytest.mark.parametrize(
+    "seed", [1, *(pytest.param(n, marks=pytest.mark.soak) for n in range(2, 9))]
+)
+def test_rows_and_answers_to_filters(
+    spark: SparkSession, tmp_path: Path, timestamps: str, first: str, seed: int
+) -> None:
+    mapping = ("name", "none")[(seed + (timestamps == "INT96")) % 2]
+    properties = {"delta.dataSkippingNumIndexedCols": "-1", "delta.columnMapping.mode": mapping}
+    random, path = Random(f"{seed} {first}"), str(tmp_path / "table")
+    columns = random_rows(spark, random, [0]).drop("row_kind").limit(0)
+    columns.write.format("delta").options(**properties).save(path)
+    by_spark = DeltaTarget(path, writer="spark")
+    by_either = DeltaTarget(path, only_writer=True)
+    expected: dict[int, str] = {}
+    in_turn = (by_spark, by_either) if first == "spark" else (by_either, by_spark)
+    for ids, target in zip([(1, 2, 3, 4, 5), (2,), (3, 6)], (*in_turn, by_either), strict=True):
+        changes = random_rows(spark, random, ids).localCheckpoint()
+        apply_batch(changes, target, keys="id", order_by="id")
+        expected |= texts(changes)
+        assert texts(spark.table(f"delta.`{path}`")) == expected
+    spark.sql(f"OPTIMIZE delta.`{path}`").collect()
+    changes = random_rows(spark, random, (4, 7)).localCheckpoint()
+    apply_batch(changes, by_either, keys="id", order_by="id")
+    assert texts(spark.table(f"delta.`{path}`")) == expected | texts(changes)
+    answers(spark, by_spark.sql_name, filters(random))
+    assert by_either.written is not None
+    assert by_either.written.writer == ("spark" if timestamps == "INT96" else "delta-rs")
+
+
+def changes(spark: SparkSession, kind: str, value: int, values: Sequence[str]) -> DataFrame:
+    """Changes of the rows with these keys, in one file: some files have one key."""
+    rows = " UNION ALL ".join(
+        f"SELECT '+U' AS row_kind, {literal(each, kind)} AS id, {value} AS v" for each in values
+    )
+    return spark.sql(rows).coalesce(1)
+
+
+@pytest.mark.parametrize("kind", [kind for kind in VALUES if kind not in ("FLOAT", "DOUBLE")])
+def test_keys(spark: SparkSession, tmp_path: Path, kind: str) -> None:
+    path, values = str(tmp_path / "table"), VALUES[kind]
+    with setting(spark, "spark.sql.parquet.outputTimestampType", "TIMESTAMP_MICROS"):
+        rows = changes(spark, kind, 0, values).repartition(2, "id").drop("row_kind")
+        rows.write.format("delta").save(path)
+    plan, stored = merge_plan(["id", "v"], ["id"]), spark.table(f"delta.`{path}`")
+    for number, changed in enumerate([(0,), (-1,), range(len(values)), (1,)], 1):
+        chosen = [values[index] for index in changed]
+        table = delta_rs.open_table(path, {})
+        numbers = delta_rs.merge(table, plan, changes(spark, kind, number, chosen).toArrow(), None)
+        updated = numbers["num_target_rows_updated"], numbers["num_target_rows_inserted"]
+        assert updated == (len(chosen), 0), (chosen, numbers)
+    apply_batch(changes(spark, kind, 9, values), DeltaTarget(path, writer="spark"), keys="id")
+    assert [row.v for row in stored.collect()] == [9] * len(values)
+
+
+@pytest.mark.parametrize("kind", ["DECIMAL(17,2)", "DOUBLE", "BINARY", "TIMESTAMP", *BY_DELTA_RS])
+def test_partitions(spark: SparkSession, tmp_path: Path, kind: str) -> None:
+    partitioned(
+        spark, str(tmp_path / "table"), kind, "delta-rs" if kind in BY_DELTA_RS else "spark"
+    )
+
+
+@pytest.mark.parametrize("name", ["p", "größe"])
+def test_partitions_of_text(spark: SparkSession, tmp_path: Path, name: str) -> None:
+    ascii_values = ["", "a b", "a/b", "100%", "%20", "a#b", "a?b", "a+b", "a=b", "\\", "'", "[~"]
+    for number, (value, writer) in enumerate(
+        [(ascii_values, "delta-rs"), (["Zürich", "東京", *ascii_values], "spark")]
+    ):
+        writer = writer if name == "p" else "spark"
+        partitioned(spark, str(tmp_path / f"{number}"), "STRING", writer, value, name)
+
+
+def partitioned(
+    spark: SparkSession,
+    path: str,
+    kind: str,
+    writer: str,
+    values: Sequence[str] = (),
+    name: str = "p",
+) -> None:
+    """Change each row of a partitioned table by both writers in turn."""
+    values, table = values or VALUES[kind], f"delta.`{path}`"
+    columns = f"id INT, v INT, `{name}` {kind}"
+    spark.sql(f"CREATE TABLE {table} ({columns}) USING delta PARTITIONED BY (`{name}`)")
+    by_spark, by_either = DeltaTarget(path, writer="spark"), DeltaTarget(path, only_writer=True)
+    keys = range(len(values) + 1)
+    for number, target in enumerate((by_spark, by_either, by_either)):
+        rows = " UNION ALL ".join(
+            f"SELECT '+U' AS row_kind, {key} AS id, {number} AS v, "
+            f"{literal([*values, None][key], kind)} AS `{name}`"
+            for key in keys
+        )
+        apply_batch(spark.sql(rows).coalesce(1), target, keys="id", order_by="v")
+        stored = spark.sql(f"SELECT id, v, CAST(`{name}` AS STRING) FROM {table} ORDER BY id")
+        made = spark.sql(f"SELECT id, v, CAST(`{name}` AS STRING) FROM ({rows}) ORDER BY id")
+        # Delta has no partition of the empty text.
+        expected = [(key, v, value or None) for key, v, value in map(tuple, made.collect())]
+        assert [tuple(row) for row in stored.collect()] == expected
+    assert by_either.written is not None
+    assert by_either.written.writer == writer, by_either.written
