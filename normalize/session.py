@@ -40,6 +40,7 @@ _SINK_SETTINGS = {
         "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
         "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
         "spark.databricks.delta.snapshotPartitions": "2",
+        "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
     },
     "iceberg": {
         "spark.sql.extensions": "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions"
@@ -79,6 +80,8 @@ def local_session(
       MERGEs of many tables again and again.
     - ``spark.buffer.pageSize`` is 4m: a sort and a broadcast table take at least a page each, by
       default up to 64 MB. The MERGEs of nine Iceberg tables in a micro-batch ended a JVM of 4 GB.
+    - With ``"delta"``, ``spark.sql.parquet.outputTimestampType`` is TIMESTAMP_MICROS: delta-rs does
+      not merge into files with Spark's default, INT96.
     - ``spark.driver.host`` is ``localhost``: no other machine can connect.
     - Spark logs errors only, and shows no progress bar.
 

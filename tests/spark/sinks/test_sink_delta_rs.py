@@ -207,24 +207,24 @@ def test_damage_of_an_earlier_version_is_found_and_healed(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     path, large = str(tmp_path / "table"), "12345678901234567891"
-    row = {"id": [Decimal(large)], "v": [1], "x": [float("nan")]}
+    rows = {"id": [Decimal(large), Decimal(1)], "v": [1, 1], "x": [float("nan"), 1.0]}
     kinds = pa.schema({"id": pa.decimal128(20, 0), "v": pa.int32(), "x": pa.float64()})
-    as_before(path, pa.table(row, kinds))
+    as_before(path, pa.table(rows, kinds))
     changes = spark.sql(f"SELECT '+U' AS row_kind, {large}BD AS id, 2 AS v, double('NaN') AS x")
     remedy = f"OPTIMIZE delta.`{path}` ZORDER BY (`id`)"
     for target in (DeltaTarget(path, only_writer=True), DeltaTarget(path, writer="spark")):
         with pytest.raises(TargetError, match="wrong statistics of id") as damaged:
             apply_batch(changes, target, keys="id", order_by="v")
         assert f"run {remedy.replace('delta', '`delta`', 1)}, and then" in str(damaged.value)
-    as_before(path, pa.table(row, kinds))  # as an update did that found no row
+    as_before(path, pa.table(rows, kinds))  # as an update did that found no row
     found = [each.partition(":")[0].partition(", in")[0] for each in damages(spark, target, ["id"])]
     assert found == [
         "delta-rs has written wrong statistics of id (2 files)",
-        "1 keys have more than one row",
+        "2 keys have more than one row",
         "filters do not see all rows with NaN in x",
     ]
     spark.sql(remedy).collect()
-    assert [each[:6] for each in damages(spark, target, ["id"])] == ["1 keys"]
+    assert [each[:6] for each in damages(spark, target, ["id"])] == ["2 keys"]
     apply_batch(changes, DeltaTarget(path, only_writer=True), keys="id", order_by="v")
     stored = spark.table(f"delta.`{path}`")
     assert stored.where(f"id = {large}BD AND x = double('NaN')").count() == 2
