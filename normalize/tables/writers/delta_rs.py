@@ -264,6 +264,18 @@ def unreadable(
     return _INT96 if any(map(int96.__getitem__, sizes)) else ""
 
 
+def unwritable(table: DeltaTable, changes: pa.Table) -> str:
+    """Return which change delta-rs does not write as Spark does; empty if none.
+
+    Spark writes an empty text in a partition column as NULL.
+    """
+    for name in {*table.metadata().partition_columns} & {*changes.column_names}:
+        values = changes.column(name)
+        if pa.types.is_string(values.type) and pc.any(pc.equal(values, "")).as_py():
+            return f"changes have an empty text in the partition column {name}"
+    return ""
+
+
 def wrong_statistics(table: DeltaTable, options: Mapping[str, str]) -> dict[str, int]:
     """Return how many files have wrong statistics in the log, for each such DECIMAL column.
 

@@ -199,6 +199,8 @@ class DeltaWriter:
         changes = changes.rename_columns(
             [spelled.get(name.lower(), name) for name in changes.column_names]
         )
+        if not self._is_chosen(delta_rs.unwritable(table, changes)):
+            return False
         record = batch and delta_rs.Transaction(batch.application, version_of(batch))
         numbers = delta_rs.merge(table, plan, changes, record, name=self.table, spill=left // 2)
         _log.debug("%s: %s", self.table, numbers)

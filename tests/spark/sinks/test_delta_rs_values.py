@@ -144,9 +144,9 @@ def answers(spark: SparkSession, name: str, conditions: Sequence[str]) -> None:
         if found[number] != all_rows[number]
     }
     assert not wrong, wrong
-    bounds = ", ".join(
-        f"{of}(`c.{index}`)" for index, kind in enumerate(VALUES) for of in ("min", "max")
-    )
+    # Python has no dates and times as early and late as these.
+    numbers = [index for index, kind in enumerate(VALUES) if not kind.startswith(("DATE", "TIME"))]
+    bounds = ", ".join(f"{of}(`c.{index}`)" for index in numbers for of in ("min", "max"))
     by_metadata, by_rows = (
         repr(spark.sql(f"SELECT {bounds} FROM {of}").collect())
         for of in (name, f"(SELECT * FROM {name} WHERE rand() >= 0)")
@@ -211,7 +211,7 @@ def test_keys(spark: SparkSession, tmp_path: Path, kind: str) -> None:
 
 OF_PARTITIONS = {f"p{number}": kind for number, kind in enumerate(("BOOLEAN", "TINYINT", "DATE"))}
 """Columns of the types, besides STRING, by which delta-rs writes partitioned tables."""
-ASCII = ("", "a b", "a/b", "100%", "%20", "a#b", "a?b", "a+b", "a=b", "\\", "'", "[~")
+ASCII = ("a b", "a/b", "100%", "%20", "a#b", "a?b", "a+b", "a=b", "\\", "'", "[~")
 
 
 @pytest.mark.parametrize(
@@ -220,6 +220,7 @@ ASCII = ("", "a b", "a/b", "100%", "%20", "a#b", "a?b", "a+b", "a=b", "\\", "'",
         (OF_PARTITIONS, (), "delta-rs"),
         ({"p": "STRING"}, ASCII, "delta-rs"),
         ({"p": "STRING"}, ("Zürich", "東京", "a b"), "spark"),
+        ({"p": "STRING"}, ("", "a"), "spark"),
         ({"größe": "STRING"}, ("a",), "spark"),
     ],
 )
