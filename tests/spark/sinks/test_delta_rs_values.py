@@ -62,13 +62,8 @@ VALUES: dict[str, Sequence[str]] = {
     "TIMESTAMP_NTZ": INSTANTS,
 }
 """The values of each type, which Spark casts from text."""
+SIMPLE_KEYS = ("BOOLEAN", "TINYINT", "INT", "BIGINT", "DECIMAL(15,4)", "DECIMAL(17,2)")
 REPEATED = ("DECIMAL(20,0)", "DOUBLE", "STRING", "TIMESTAMP")
-
-
-@pytest.fixture(params=["INT96", "TIMESTAMP_MICROS"])
-def timestamps(spark: SparkSession, request: pytest.FixtureRequest) -> Iterator[str]:
-    with setting(spark, "spark.sql.parquet.outputTimestampType", request.param):
-        yield request.param
 
 
 @contextmanager
@@ -154,16 +149,32 @@ def answers(spark: SparkSession, name: str, conditions: Sequence[str]) -> None:
     assert by_metadata == by_rows
 
 
-@pytest.mark.parametrize("first", ["spark", "delta-rs"])
+@pytest.mark.slow(20)
 @pytest.mark.parametrize(
-    "seed", [1, *(pytest.param(n, marks=pytest.mark.soak) for n in range(2, 9))]
+    ("timestamps", "first", "seed"),
+    [
+        ("TIMESTAMP_MICROS", "spark", 1),
+        ("INT96", "delta-rs", 1),
+        *(
+            pytest.param(timestamps, first, seed, marks=pytest.mark.soak)
+            for timestamps in ("TIMESTAMP_MICROS", "INT96")
+            for first in ("spark", "delta-rs")
+            for seed in range(2, 6)
+        ),
+    ],
 )
 def test_rows_and_answers_to_filters(
     spark: SparkSession, tmp_path: Path, timestamps: str, first: str, seed: int
 ) -> None:
+    with setting(spark, "spark.sql.parquet.outputTimestampType", timestamps):
+        by_both_in_turn(spark, str(tmp_path / "table"), timestamps, first, seed)
+
+
+def by_both_in_turn(spark: SparkSession, path: str, timestamps: str, first: str, seed: int) -> None:
+    """Write random rows by both, with OPTIMIZE between, and compare rows and answers."""
     mapping = ("name", "none")[(seed + (timestamps == "INT96")) % 2]
     properties = {"delta.dataSkippingNumIndexedCols": "-1", "delta.columnMapping.mode": mapping}
-    random, path = Random(f"{seed} {first}"), str(tmp_path / "table")
+    random = Random(f"{seed} {first}")
     columns = random_rows(spark, random, [0]).drop("row_kind").limit(0)
     columns.write.format("delta").options(**properties).save(path)
     by_spark = DeltaTarget(path, writer="spark")
@@ -192,7 +203,14 @@ def changes(spark: SparkSession, kind: str, value: int, values: Sequence[str]) -
     return spark.sql(rows).coalesce(1)
 
 
-@pytest.mark.parametrize("kind", [kind for kind in VALUES if kind not in ("FLOAT", "DOUBLE")])
+@pytest.mark.parametrize(
+    "kind",
+    [
+        pytest.param(kind, marks=[pytest.mark.soak] if kind in SIMPLE_KEYS else [])
+        for kind in VALUES
+        if kind not in ("FLOAT", "DOUBLE")
+    ],
+)
 def test_keys(spark: SparkSession, tmp_path: Path, kind: str) -> None:
     path, values = str(tmp_path / "table"), VALUES[kind]
     with setting(spark, "spark.sql.parquet.outputTimestampType", "TIMESTAMP_MICROS"):
