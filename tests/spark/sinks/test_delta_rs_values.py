@@ -223,7 +223,8 @@ def test_keys(spark: SparkSession, tmp_path: Path, kind: str) -> None:
         numbers = delta_rs.merge(table, plan, changes(spark, kind, number, chosen).toArrow(), None)
         updated = numbers["num_target_rows_updated"], numbers["num_target_rows_inserted"]
         assert updated == (len(chosen), 0), (chosen, numbers)
-    apply_batch(changes(spark, kind, 9, values), DeltaTarget(path, writer="spark"), keys="id")
+    by_spark = DeltaTarget(path, writer="spark")
+    apply_batch(changes(spark, kind, 9, values), by_spark, keys="id", order_by="v")
     assert [row.v for row in stored.collect()] == [9] * len(values)
 
 
