@@ -177,6 +177,8 @@ def main() -> None:
         spark.conf.set(
             "spark.databricks.delta.snapshotPartitions", "2"
         )  # 50 are for tables of many files
+        # As queries set it: delta-rs writes no table whose files have INT96.
+        spark.conf.set("spark.sql.parquet.outputTimestampType", "TIMESTAMP_MICROS")
         print(
             f"{'layout':11} {'order':9} {'keys':8} {'way':8} {'s':>6} {'rewritten':>9} "
             f"{'MB written':>10}"

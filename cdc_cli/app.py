@@ -107,7 +107,11 @@ EXAMPLES: dict[Callable[..., None], tuple[str, ...]] = {
         "cdc init orders -b localhost:9092 -o time_precision_mode=isostring --output orders.yaml",
         "cdc init orders -b localhost:9092 --target jdbc --url jdbc:postgresql://db/shop",
     ),
-    maintain: ("cdc maintain job.yaml", "cdc maintain job.yaml --stopped"),
+    maintain: (
+        "cdc maintain job.yaml",
+        "cdc maintain job.yaml --stopped",
+        "cdc maintain job.yaml --check",
+    ),
     resync: (
         "cdc resync job.yaml shop.orders --dry-run",
         "cdc resync job.yaml shop.orders --remove-missing",

@@ -131,15 +131,23 @@ def maintain(
     stopped: Annotated[
         bool, typer.Option("--stopped", help="The job's query does not run now.")
     ] = False,
+    check: Annotated[
+        bool,
+        typer.Option(
+            "--check",
+            help="Only look for what delta-rs damaged in an earlier version: wrong statistics, "
+            "doubled keys, lost timestamps. It reads the keys of the tables.",
+        ),
+    ] = False,
 ) -> None:
     """Maintain the Delta or Iceberg tables of a job file: compact them, and remove old files.
 
-    It prints a line for each table, and ends with 1 if one failed. The query may be running, unless
+    It prints a line for each table, and ends with 1 if one failed or is damaged. The query may be running, unless
     the job has `only_writer`. Without `maintenance` in the file, the options are the defaults.
     """
     from normalize.run import maintain_job, read_job
 
-    if maintain_job(read_job(job), print_message, stopped=stopped):
+    if maintain_job(read_job(job), print_message, stopped=stopped, check=check):
         raise typer.Exit(1)
 
 

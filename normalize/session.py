@@ -41,6 +41,7 @@ _SINK_SETTINGS = {
         "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
         "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
         "spark.databricks.delta.snapshotPartitions": "2",
+        "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
     },
     "iceberg": {
         "spark.sql.extensions": "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions"
@@ -83,6 +84,8 @@ def local_session(
     - ``spark.sql.streaming.checkpointFileManagerClass``: Spark starts no processes for files of a
       checkpoint on a local disk, which took 0.1 to 0.2 s of each micro-batch. Not with a default file
       system of Hadoop. For a checkpoint on HDFS, pass Spark's own class.
+    - With ``"delta"``, ``spark.sql.parquet.outputTimestampType`` is TIMESTAMP_MICROS: delta-rs does
+      not merge into files with Spark's default, INT96.
     - ``spark.driver.host`` is ``localhost``: no other machine can connect.
     - Spark logs errors only, and shows no progress bar.
 

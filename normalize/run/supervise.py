@@ -26,7 +26,7 @@ from normalize.monitoring.explain_error import explain_error
 from normalize.spark.files import local_checkpoint_settings
 from normalize.spark.sessions import is_stopped
 from normalize.tables.database_target import LakeDatabase
-from normalize.tables.maintenance import maintain
+from normalize.tables.maintenance import damages, maintain
 from normalize.tables.policy import Maintenance
 from normalize.tables.resync import resync_from_snapshot, resync_table, wait_while
 from normalize.tables.resync_state import Offsets, Resync
@@ -184,7 +184,12 @@ def session_of(job: Job) -> SparkSession:
 
 
 def maintain_job(
-    job: Job, report: Callable[[str], None], spark: SparkSession | None = None, *, stopped: bool
+    job: Job,
+    report: Callable[[str], None],
+    spark: SparkSession | None = None,
+    *,
+    stopped: bool,
+    check: bool = False,
 ) -> int:
     """Maintain each table that a job has written, and return how many failed.
 
@@ -197,6 +202,8 @@ def maintain_job(
         As in `run_job`.
     stopped : bool
         Whether the job's query does not run now.
+    check : bool
+        Only check the tables (`normalize.tables.maintenance.damages`): a damaged one has failed.
 
     Raises
     ------
@@ -206,7 +213,7 @@ def maintain_job(
     database, failed = job.arguments["target"], 0
     if not isinstance(database, LakeDatabase):
         raise ArgumentError("the target is a database, which maintains its tables itself")
-    if getattr(database, "only_writer", False) and not stopped:
+    if getattr(database, "only_writer", False) and not (stopped or check):
         raise ArgumentError(
             "the job has only_writer, so that a commit of this command could be lost while the "
             "query runs: stop the query and pass --stopped, or write maintenance: into the job"
@@ -222,8 +229,13 @@ def maintain_job(
         options = (own and own.maintenance) or database.maintenance or Maintenance()
         try:
             options.check(database.of.provider)
-            done = maintain(spark, database.target(schema.facts.target), options, query)
-            report(f"{table}: {'; '.join(done)}")
+            target = database.target(schema.facts.target)
+            if check:
+                damage = "; ".join(damages(spark, target, schema.primary_key))
+                failed += bool(damage)
+                report(f"{table}: {damage or 'no damage found'}")
+            else:
+                report(f"{table}: {'; '.join(maintain(spark, target, options, query))}")
         except Exception as error:  # the other tables are maintained
             report(f"{table}: the maintenance failed: {explain_error(error)}")
             failed += 1

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta, timezone
 
@@ -29,6 +29,7 @@ from normalize.monitoring.explain_error import explain_error
 from .batches import ICEBERG_BATCH, ICEBERG_QUERY, running_batch
 from .interval import MergedDeltaTarget, changes_table
 from .policy import Maintenance
+from .table_spec import START_AT
 from .targets import TableTarget
 
 _log = logging.getLogger("normalize")
@@ -98,6 +99,37 @@ def maintain(
         yield from _maintain_iceberg(
             session, target.sql_name, options, query, now or datetime.now(timezone.utc)
         )
+
+
+def damages(spark: SparkSession, target: TableTarget, key: Sequence[str]) -> Iterator[str]:
+    """Yield what is wrong in a table, as delta-rs left it in an earlier version of this library.
+
+    Spark reads the columns of the key, and those of the types FLOAT and DOUBLE.
+
+    Parameters
+    ----------
+    spark : SparkSession
+    target : TableTarget
+        Of Delta or Iceberg.
+    key : sequence of str
+        The columns that identify a row.
+    """
+    rows, delta_rs = spark.table(target.sql_name), getattr(target, "delta_rs", None)
+    if delta_rs is not None:
+        yield from delta_rs.damages(spark, key[0])
+    columns = map(backquoted, [*key, *(name for name in rows.columns if name == START_AT)])
+    doubled = rows.groupBy(*columns).count().where("count > 1").count()
+    if doubled:
+        yield f"{doubled} keys have more than one row: read the table again (cdc resync)"
+    floats = [name for name, kind in rows.dtypes if kind in ("float", "double")]
+    counts = [F.count_if(F.isnan(backquoted(name))) for name in floats]
+    for name, count in zip(floats, rows.agg(*counts).first() or () if floats else (), strict=True):
+        # The filter skips files, and the sum over all rows does not.
+        if count != rows.where(F.col(backquoted(name)) == float("nan")).count():
+            yield (
+                f"filters do not see all rows with NaN in {name}: run OPTIMIZE {target.sql_name} "
+                f"ZORDER BY ({backquoted(key[0])})"
+            )
 
 
 def _maintain_delta(spark: SparkSession, name: str, options: Maintenance) -> Iterator[str]:

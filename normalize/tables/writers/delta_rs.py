@@ -10,14 +10,19 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterable, Mapping
-from functools import cache
+from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
+from decimal import Decimal
+from functools import cache, partial
 from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import unquote
 
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.parquet as pq
 
+from cdc_formats import __version__
 from cdc_formats.values.schema import backquoted
 from normalize.core.order import redelivery_condition
 from normalize.core.output import ROW_KIND
@@ -25,7 +30,7 @@ from normalize.tables.merge import ABSENT_COLUMN, ADDS, MergePlan, Side, SparkSq
 from normalize.tables.targets import ConflictError, RefusedError, TargetError
 
 if TYPE_CHECKING:
-    from deltalake import DeltaTable
+    from deltalake import DeltaTable, WriterProperties
 
 _FIRST, _NEXT = (1, 6), (1, 7)
 """The versions of the package that the tests ran with: from the first, before the second."""
@@ -53,6 +58,29 @@ _COLUMN_METADATA = {
     "__COLLATIONS": "a column with a collation",
     "__CHAR_VARCHAR_TYPE_STRING": "a CHAR or VARCHAR column",
 }
+_OF_PARTITIONS = frozenset({"boolean", "byte", "short", "integer", "long", "string", "date"})
+"""The types of partition columns that it writes as Spark does. A negative DECIMAL becomes
+``0.-25``, and a time has another text."""
+_WITH_STATISTICS = re.compile(
+    r"boolean|byte|short|integer|long|string|date|timestamp(_ntz)?|decimal\((\d|1[0-5]),\d+\)"
+)
+"""The types whose statistics it writes right. Those of a DECIMAL are 64-bit floats, with 15 exact
+digits, and those of a FLOAT or DOUBLE ignore NaN, which is Spark's greatest value."""
+MARK = "changelog"
+"""The name by which a commit's information has the version of this library."""
+_EXACT_DIGITS = 15
+_CLAMPED = (Decimal(2**63 - 1), Decimal(-(2**63)))
+_TRUNCATED = 64
+_FOOTERS_AT_ONCE = 8
+_MOST_FOOTERS = 10_000
+_CUT = pa.scalar(timedelta(milliseconds=1))
+"""Statistics of timestamps are cut to milliseconds."""
+_FILE = ["path", "size_bytes"]
+_INT96 = (
+    "its files have timestamps of the type INT96, of which delta-rs changes those before 1677 and "
+    "after 2262 (OPTIMIZE ... ZORDER BY with "
+    "spark.sql.parquet.outputTimestampType=TIMESTAMP_MICROS writes another type)"
+)
 _LOST = "a partial row without its row: "
 _NOT_CAST = re.compile(rf"{_LOST}(\d+ [^\s']+)")
 _EXCLUSIVE = ("abfs", "abfss", "az", "adl", "azure", "gs", "wasb", "wasbs")
@@ -144,6 +172,10 @@ def unsupported(table: DeltaTable) -> str:
         return "its columns are mapped by id"
     if configuration.get("delta.appendOnly") == "true":
         return "it is append-only"
+    types = {field["name"]: field["type"] for field in column_fields(table)}
+    for name in table.metadata().partition_columns:
+        if types[name] not in _OF_PARTITIONS:
+            return f"it is partitioned by {name}, whose type is {types[name]}"
     text = table.schema().to_json()
     for metadata, what in _COLUMN_METADATA.items():
         if f'"{metadata}"' in text:
@@ -157,10 +189,15 @@ def column_fields(table: DeltaTable) -> list[dict[str, Any]]:
     return fields
 
 
-def rewritten_bytes(
+def _name_in_files(field: Mapping[str, Any]) -> str:
+    """Return the name of a column in files and statistics."""
+    return str(field["metadata"].get("delta.columnMapping.physicalName", field["name"]))
+
+
+def touched_files(
     table: DeltaTable, key: str, keys: Callable[[], pa.ChunkedArray], most: int
-) -> int:
-    """Return the bytes of the files that may have keys of the changes.
+) -> pa.Table:
+    """Return the files that may have keys of the changes, with their ``path`` and ``size_bytes``.
 
     Parameters
     ----------
@@ -170,22 +207,166 @@ def rewritten_bytes(
     keys : callable
         Returns values of this column with the least and the greatest of the changes.
     most : int
-        The size of all files if they have at most these bytes: then the keys are not asked for.
+        All files are returned if they have at most these bytes: then the keys are not asked for.
     """
     files = pa.table(table.get_add_actions(flatten=True))
-    sizes, bounds = files.column("size_bytes"), [f"{of}.{key}" for of in ("min", "max")]
-    total = int(pc.sum(sizes).as_py() or 0)
+    touched = files.select(_FILE)
+    # The log has statistics by the names that columns have in files.
+    own = {field["name"]: _name_in_files(field) for field in column_fields(table)}
+    bounds = [f"{of}.{own[key]}" for of in ("min", "max")]
+    total = int(pc.sum(touched.column("size_bytes")).as_py() or 0)
     if total <= most or not set(bounds) <= set(files.column_names):
-        return total
-    least, greatest = (files.column(name) for name in bounds)
+        return touched
     try:
+        least, greatest = (files.column(name) for name in bounds)
+        if pa.types.is_timestamp(greatest.type):
+            greatest = pc.add(greatest, _CUT)
         first, last = pc.min_max(keys()).values()
         apart = pc.or_kleene(pc.greater(least, last), pc.less(greatest, first))
-    except (pa.ArrowNotImplementedError, pa.ArrowInvalid):  # types that Arrow does not compare
-        return total
+    except (pa.ArrowNotImplementedError, pa.ArrowInvalid, KeyError):
+        return touched  # types that Arrow does not compare, or two columns of one dotted name
     # A file without statistics may have every key.
-    touched = sizes.filter(pc.fill_null(pc.invert(apart), True))
-    return int(pc.sum(touched).as_py() or 0)
+    return touched.filter(pc.fill_null(pc.invert(apart), True))
+
+
+def unreadable(
+    table: DeltaTable, files: pa.Table, options: Mapping[str, str], int96: dict[str, bool]
+) -> str:
+    """Return why delta-rs is not known to read files right; empty if it reads them right.
+
+    Parameters
+    ----------
+    table : DeltaTable
+    files : pyarrow.Table
+        As `touched_files` returns them.
+    options : mapping
+        Same as in `open_table`.
+    int96 : dict of str to bool
+        Whether a file has timestamps of the type INT96, by path, for those that were read before.
+        Those that this call reads are added.
+    """
+    sizes = dict(zip(*(files.column(each).to_pylist() for each in _FILE), strict=True))
+    if any(not path.isascii() for path in sizes):
+        # Spark's log has such a path as it is, and delta-rs would remove an encoded one.
+        return "a path of its files is not ASCII"
+    if '"timestamp"' not in table.schema().to_json():
+        return ""
+    if len(int96) > _MOST_FOOTERS + 2 * len(sizes):
+        int96.clear()
+    unread = {path: size for path, size in sizes.items() if path not in int96}
+    try:
+        footers = read_footers(table, unread, options)
+    except Exception as error:
+        return f"it cannot read the footer of a file ({' '.join(str(error).split())[:200]})"
+    for path, footer in footers.items():
+        leaves = map(footer.schema.column, range(len(footer.schema)))
+        int96[path] = any(leaf.physical_type == "INT96" for leaf in leaves)
+    return _INT96 if any(map(int96.__getitem__, sizes)) else ""
+
+
+def unwritable(table: DeltaTable, changes: pa.Table) -> str:
+    """Return which change delta-rs does not write as Spark does; empty if none.
+
+    Spark writes an empty text in a partition column as NULL.
+    """
+    for name in {*table.metadata().partition_columns} & {*changes.column_names}:
+        values = changes.column(name)
+        if pa.types.is_string(values.type) and pc.any(pc.equal(values, "")).as_py():
+            return f"changes have an empty text in the partition column {name}"
+    return ""
+
+
+def wrong_statistics(table: DeltaTable, options: Mapping[str, str]) -> dict[str, int]:
+    """Return how many files have wrong statistics in the log, for each such DECIMAL column.
+
+    An earlier version of this library let delta-rs write them, as 64-bit floats. A MERGE or a
+    filter, also of Spark, skips such a file although it has the row.
+
+    Parameters
+    ----------
+    table : DeltaTable
+    options : mapping
+        Same as in `open_table`.
+    """
+    log = pa.table(table.get_add_actions(flatten=True))
+    suspects: dict[str, dict[str, tuple[Decimal | None, Decimal | None]]] = {}
+    for each in log.schema:
+        leaf = each.name.removeprefix("min.")
+        names = ["path", *(f"{of}.{leaf}" for of in ("min", "max", "null_count")), "num_records"]
+        # A dotted name may be two columns.
+        if (
+            pa.types.is_decimal(each.type)
+            and each.type.precision > _EXACT_DIGITS
+            and all(len(log.schema.get_all_field_indices(name)) == 1 for name in names)
+        ):
+            rows = zip(*(log.column(name).to_pylist() for name in names), strict=True)
+            suspects[leaf] = {
+                path: (least, greatest)
+                for path, least, greatest, nulls, count in rows
+                if _may_be_float(least, greatest, nulls, count)
+            }
+    sizes = dict(zip(*(log.column(name).to_pylist() for name in _FILE), strict=True))
+    read = {path: sizes[path] for path in set().union(*suspects.values())}
+    footers = read_footers(table, read, options)
+    own = {_name_in_files(field): field["name"] for field in column_fields(table)}
+    counts = {
+        own.get(leaf, leaf): sum(
+            _is_wrong(footers[path], leaf, *bounds) for path, bounds in files.items()
+        )
+        for leaf, files in suspects.items()
+    }
+    return {name: count for name, count in counts.items() if count}
+
+
+def _may_be_float(
+    least: Decimal | None, greatest: Decimal | None, nulls: int | None, rows: int | None
+) -> bool:
+    """Return whether the bounds of a DECIMAL column in a file may be those of floats.
+
+    A bound that delta-rs cannot read may be one, too.
+    """
+    if least is None or greatest is None:
+        return nulls is not None and rows is not None and nulls < rows
+    return any(
+        len(bound.as_tuple().digits) > _EXACT_DIGITS
+        and (bound in _CLAMPED or bound in (Decimal(repr(float(bound))), Decimal(float(bound))))
+        for bound in (least, greatest)
+    )
+
+
+def _is_wrong(
+    footer: pq.FileMetaData, leaf: str, least: Decimal | None, greatest: Decimal | None
+) -> bool:
+    """Return whether a file has values of a column outside of its bounds in the log."""
+    groups = map(footer.row_group, range(footer.num_row_groups))
+    chunks = [group.column(number) for group in groups for number in range(group.num_columns)]
+    own = [
+        each.statistics
+        for each in chunks
+        if each.path_in_schema == leaf and each.is_stats_set and each.statistics.has_min_max
+    ]
+    if not own:
+        return False
+    first, last = min(each.min for each in own), max(each.max for each in own)
+    if least is None or greatest is None:
+        # Spark reads a bound that delta-rs does not.
+        lossy = any(Decimal(repr(float(each))) != each for each in (first, last))
+        return lossy and footer.created_by.startswith("delta-rs")
+    return bool(first < least or last > greatest)
+
+
+def read_footers(
+    table: DeltaTable, sizes: Mapping[str, int], options: Mapping[str, str]
+) -> dict[str, pq.FileMetaData]:
+    """Return the footers of a table's files, of which the log has these paths and sizes."""
+    from deltalake.fs import DeltaStorageHandler
+    from pyarrow.fs import PyFileSystem
+
+    names = {unquote(path): size for path, size in sizes.items()}
+    files = PyFileSystem(DeltaStorageHandler(table.table_uri, dict(options), names))
+    with ThreadPoolExecutor(_FOOTERS_AT_ONCE) as threads:
+        footers = list(threads.map(partial(pq.read_metadata, filesystem=files), names))
+    return dict(zip(sizes, footers, strict=True))
 
 
 def open_table(location: str, options: Mapping[str, str]) -> DeltaTable:
@@ -202,6 +383,8 @@ def open_table(location: str, options: Mapping[str, str]) -> DeltaTable:
 
     if location.startswith("file:"):
         location = unquote(re.sub("^file:/+", "/", location))
+    if "%" in location:
+        raise TargetError("its path has the character %, which deltalake decodes")
     return DeltaTable(re.sub("^s3[an]:", "s3:", location), storage_options=dict(options) or None)
 
 
@@ -257,7 +440,10 @@ def merge(
         # Otherwise the keys of the changes exclude no files.
         streamed_exec=False,
         max_spill_size=spill,
-        commit_properties=CommitProperties(app_transactions=transactions),
+        writer_properties=_writer_properties(table),
+        commit_properties=CommitProperties(
+            app_transactions=transactions, custom_metadata={MARK: __version__}
+        ),
     )
     for kind, when, values in DELTA_RS_SQL.clauses(plan):
         named = {backquoted(name): value for name, value in values.items()}
@@ -283,6 +469,27 @@ def merge(
             ) from None
         reason = " ".join(text.partition("Preview")[0].split())[:300]
         raise TargetError(f"{name}: delta-rs cannot write it: {reason}") from None
+
+
+def _writer_properties(table: DeltaTable) -> WriterProperties:
+    """Return the properties of files that have statistics only of columns where they are right.
+
+    deltalake has no name for a nested column: these have none.
+    """
+    from deltalake import ColumnProperties, WriterProperties
+
+    with_statistics = ColumnProperties(statistics_enabled="PAGE")
+    names = (
+        _name_in_files(field)
+        for field in column_fields(table)
+        if isinstance(field["type"], str) and _WITH_STATISTICS.fullmatch(field["type"])
+    )
+    return WriterProperties(
+        compression="SNAPPY",
+        statistics_truncate_length=_TRUNCATED,
+        default_column_properties=ColumnProperties(statistics_enabled="NONE"),
+        column_properties=dict.fromkeys(names, with_statistics),
+    )
 
 
 def _violated(table: DeltaTable, changes: pa.Table) -> str:

@@ -9,12 +9,13 @@ delta-rs merges if all of this holds, and otherwise Spark does:
   have the types of its columns
 - the changes fit into the memory that this process has left
 - the files that have keys of the changes are small together: Spark merges more than one at a time
+- delta-rs reads these files right (`normalize.tables.writers.delta_rs.unreadable`)
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cache, partial
 from typing import TYPE_CHECKING
@@ -61,6 +62,13 @@ _SHARE_OF_FILES = 16
 """The part of the memory that is left which rewritten files may have: Arrow's columns take about
 eight times the bytes of files."""
 
+_LOG = (
+    f"commitInfo STRUCT<engineInfo: STRING, {delta_rs.MARK}: STRING>, "
+    "add STRUCT<path: STRING, stats: STRING>, remove STRUCT<path: STRING>"
+)
+_BEYOND = r'"(0...|1[0-5]..|16[0-6].|167[0-6]|226[3-9]|22[7-9].|2[3-9]..|[3-9]...)-..-..T[^"]*(Z|[+-]..:..)"'
+"""A bound of timestamps that are not 64-bit nanoseconds."""
+
 
 @dataclass
 class DeltaWriter:
@@ -91,6 +99,8 @@ class DeltaWriter:
     written: Written | None = None
     """The writer of the last micro-batch."""
     _kept: Written | None = None
+    _statistics_checked: bool = False
+    _int96: dict[str, bool] = field(default_factory=dict, repr=False)
 
     def _opened(self, spark: SparkSession, spec: TableSpec) -> DeltaTable | None:
         """Return the table if delta-rs can write it; None: Spark writes.
@@ -154,7 +164,13 @@ class DeltaWriter:
             When a row violates a constraint of the table.
         BatchOrderError
             Same as in `is_repeat`: the record is one of the version that is merged.
+        TargetError
+            When the table has wrong statistics, which Spark's MERGE would believe, too.
         """
+        if not self._statistics_checked:
+            if wrong := self._wrong_statistics(spark, spec.primary_key[0]):
+                raise TargetError(f"{self.table}: {wrong}")
+            self._statistics_checked = True
         table = self._opened(spark, spec)
         if table is None:
             return False
@@ -172,13 +188,19 @@ class DeltaWriter:
         if self.writer is None:
             most = min(most, self.most_rewritten)
         keys = partial(_keys, rows, spec.primary_key[0])
-        rewritten = delta_rs.rewritten_bytes(table, plan.primary_key[0], keys, most)
-        if not self._is_chosen(_too_large("the files to rewrite have", rewritten, most)):
+        files = delta_rs.touched_files(table, plan.primary_key[0], keys, most)
+        size = sum(files.column("size_bytes").to_pylist())
+        reason = _too_large("the files to rewrite have", size, most) or delta_rs.unreadable(
+            table, files, self._options(spark), self._int96
+        )
+        if not self._is_chosen(reason):
             return False
         changes = rows.table if isinstance(rows, ArrowRows) else _arrow(rows, spec)
         changes = changes.rename_columns(
             [spelled.get(name.lower(), name) for name in changes.column_names]
         )
+        if not self._is_chosen(delta_rs.unwritable(table, changes)):
+            return False
         record = batch and delta_rs.Transaction(batch.application, version_of(batch))
         numbers = delta_rs.merge(table, plan, changes, record, name=self.table, spill=left // 2)
         _log.debug("%s: %s", self.table, numbers)
@@ -194,13 +216,64 @@ class DeltaWriter:
         reason = delta_rs.not_installed()
         if reason:
             return reason
+        if not self._has_location(spark):
+            return "the catalog does not have it yet"
+        return "" if self.only_writer else delta_rs.unsafe_storage(self.location)
+
+    def _has_location(self, spark: SparkSession) -> bool:
+        """Return whether the table's location is known, or the catalog knows it."""
         if not self.location:
             detail = f"DESCRIBE DETAIL {self.sql_name}"
             try:
                 self.location = spark.sql(detail).select("location").collect()[0][0]
             except AnalysisException:
-                return "the catalog does not have it yet"
-        return "" if self.only_writer else delta_rs.unsafe_storage(self.location)
+                return False
+        return True
+
+    def damages(self, spark: SparkSession, key: str) -> Iterator[str]:
+        """Yield what delta-rs damaged in an earlier version of this library, and the remedy.
+
+        Parameters
+        ----------
+        spark : SparkSession
+        key : str
+            A column of the primary key.
+        """
+        if wrong := self._wrong_statistics(spark, key):
+            yield wrong
+        if not self._has_location(spark):
+            return
+        log = spark.read.schema(_LOG).json(f"{self.location}/_delta_log/*.json")
+        log = log.withColumn("commit", F.input_file_name())
+        own = log.where("commitInfo.engineInfo LIKE 'delta-rs%'")
+        removed = log.join(own.where(f"commitInfo.{delta_rs.MARK} IS NULL"), "commit", "left_semi")
+        added = log.join(own, "commit", "left_anti").where(F.col("add.stats").rlike(_BEYOND))
+        paths = added.select("add.path").join(removed.select("remove.path"), "path", "left_semi")
+        if files := paths.distinct().count():
+            yield (
+                f"delta-rs has rewritten {files} files that Spark wrote with timestamps before 1677 "
+                "or after 2262: if their type was INT96, Spark's default, rows that did not change "
+                "have other timestamps: read the table again (cdc resync)"
+            )
+
+    def _wrong_statistics(self, spark: SparkSession, key: str) -> str:
+        """Return which statistics are wrong, as far as delta-rs can read the table."""
+        if is_connect(spark) or delta_rs.not_installed() or not self._has_location(spark):
+            return ""
+        options = self._options(spark)
+        try:
+            table = delta_rs.open_table(self.location, options)
+            wrong = delta_rs.wrong_statistics(table, options)
+        except Exception as error:
+            _log.info("the statistics of %s are not checked: %s", self.table, str(error)[:200])
+            return ""
+        columns = ", ".join(f"{name} ({count} files)" for name, count in wrong.items())
+        return columns and (
+            f"delta-rs has written wrong statistics of {columns}, in an earlier version of this "
+            "library, so that MERGE and filters do not see rows: stop the query, run OPTIMIZE "
+            f"{self.sql_name} ZORDER BY ({backquoted(key)}), and then cdc maintain --check, which "
+            "counts doubled keys"
+        )
 
     def _options(self, spark: SparkSession) -> dict[str, str]:
         settings = cache(lambda: hadoop_conf(spark))  # a copy, which a path does not need

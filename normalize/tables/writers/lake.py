@@ -113,6 +113,7 @@ _RESERVED_BY_DELTA = frozenset(" ,;{}()\n\t=")
 _SUBSTITUTE = "spark.sql.variable.substitute"
 _STATE_TASKS = "spark.databricks.delta.snapshotPartitions"
 _MOST_STATE_TASKS = 50  # Delta's default
+_TIMESTAMPS = "spark.sql.parquet.outputTimestampType"
 _DELTA_WRITE = "spark.databricks.delta.write"
 _ICEBERG_PROPERTY = "spark.sql.iceberg.snapshot-property"
 _MAPPING = "delta.columnMapping.mode"
@@ -259,15 +260,18 @@ class DeltaTarget(LakeTarget):
 
     @classmethod
     def settings(cls, own: SparkSession) -> dict[str, str]:
-        """Let Delta compute a table's state, after each commit, in as many tasks as Spark runs.
+        """Return settings of Delta that the user has not set.
 
-        At least in 8, so that the state of a table of many files fits into the tasks' memory. A
-        number that the user has set is left as it is.
+        It computes a table's state, after each commit, in as many tasks as Spark runs, and at least
+        in 8, so that the state of a table of many files fits into their memory. It writes
+        timestamps that delta-rs reads right.
         """
-        if own.conf.get(_STATE_TASKS, None) is not None:
-            return {}
         tasks = max(8, own.sparkContext.defaultParallelism)
-        return {_STATE_TASKS: str(min(tasks, _MOST_STATE_TASKS))}
+        settings = {
+            _STATE_TASKS: str(min(tasks, _MOST_STATE_TASKS)),
+            _TIMESTAMPS: "TIMESTAMP_MICROS",
+        }
+        return {name: each for name, each in settings.items() if own.conf.get(name, None) is None}
 
 
 @dataclass(frozen=True)

@@ -49,7 +49,11 @@ def test_a_failed_query_starts_again_and_fails_at_the_limit(
     assert batch["tables"]["shop.orders"]["rows"] == 1
     maintained: list[str] = []
     assert maintain_job(job, maintained.append, spark, stopped=False) == 0
-    assert maintained == ["shop.orders: 0 files compacted into 0; old files removed"]
+    assert maintain_job(job, maintained.append, spark, stopped=False, check=True) == 0
+    assert maintained == [
+        "shop.orders: 0 files compacted into 0; old files removed",
+        "shop.orders: no damage found",
+    ]
     assert [str(each) for each in check_job(job)] == [
         "ok: the file, whose questions have answers",
         "ok: the format maxwell-json, and the types of 0 tables",

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from decimal import Decimal
 from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
 import pytest
+from deltalake import DeltaTable, write_deltalake
 
 from cdc_formats.errors import ArgumentError
 from normalize import DeltaTarget
 from normalize.monitoring.explain_error import explain_error
 from normalize.tables.apply import apply_batch
+from normalize.tables.maintenance import damages
 from normalize.tables.targets import RefusedError, TargetError, Writer
 from normalize.tables.writers import delta_rs
 from tests.support.sinking import changelog, random_changelog
@@ -48,6 +52,15 @@ OF_SPARK = {
     "clustered": ("CLUSTER BY (id)", "it has the feature clustering"),
     "tracked": ("TBLPROPERTIES ('delta.enableRowTracking' = 'true')", "it has the feature"),
 }
+
+
+@pytest.fixture(autouse=True)
+def timestamps(spark: SparkSession) -> Iterator[None]:
+    """Spark's files have timestamps as those of the queries."""
+    name = "spark.sql.parquet.outputTimestampType"
+    spark.conf.set(name, "TIMESTAMP_MICROS")
+    yield
+    spark.conf.unset(name)
 
 
 def apply(spark: SparkSession, target: DeltaTarget, *changes: tuple[str, int, str, str]) -> None:
@@ -183,6 +196,56 @@ def test_a_violated_constraint_has_a_sentence_without_values(
         assert constraint in text
         assert "secret" not in text
     assert spark.table(f"delta.`{path}`").isEmpty()
+
+
+def as_before(path: str, rows: pa.Table, **options: Any) -> None:
+    """Append rows by delta-rs, as an earlier version of the library let it write."""
+    write_deltalake(path, rows, mode="append", **options)
+
+
+def test_damage_of_an_earlier_version_is_found_and_healed(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    path, large = str(tmp_path / "table"), "12345678901234567891"
+    rows = {"id": [Decimal(large), Decimal(1)], "v": [1, 1], "x": [float("nan"), 1.0]}
+    kinds = pa.schema({"id": pa.decimal128(20, 0), "v": pa.int32(), "x": pa.float64()})
+    as_before(path, pa.table(rows, kinds))
+    changes = spark.sql(f"SELECT '+U' AS row_kind, {large}BD AS id, 2 AS v, double('NaN') AS x")
+    remedy = f"OPTIMIZE delta.`{path}` ZORDER BY (`id`)"
+    for target in (DeltaTarget(path, only_writer=True), DeltaTarget(path, writer="spark")):
+        with pytest.raises(TargetError, match="wrong statistics of id") as damaged:
+            apply_batch(changes, target, keys="id", order_by="v")
+        assert f"run {remedy.replace('delta', '`delta`', 1)}, and then" in str(damaged.value)
+    as_before(path, pa.table(rows, kinds))  # as an update did that found no row
+    found = [each.partition(":")[0].partition(", in")[0] for each in damages(spark, target, ["id"])]
+    assert found == [
+        "delta-rs has written wrong statistics of id (2 files)",
+        "2 keys have more than one row",
+        "filters do not see all rows with NaN in x",
+    ]
+    spark.sql(remedy).collect()
+    assert [each[:6] for each in damages(spark, target, ["id"])] == ["2 keys"]
+    apply_batch(changes, DeltaTarget(path, only_writer=True), keys="id", order_by="v")
+    stored = spark.table(f"delta.`{path}`")
+    assert stored.where(f"id = {large}BD AND x = double('NaN')").count() == 2
+
+
+def test_timestamps_that_an_earlier_version_lost_are_found(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    path = str(tmp_path / "table")
+    spark.conf.unset("spark.sql.parquet.outputTimestampType")
+    spark.sql("SELECT 1 AS id, TIMESTAMP'9999-12-31 23:59:59' AS t").write.format("delta").save(
+        path
+    )
+    target = DeltaTarget(path, only_writer=True)
+    assert list(damages(spark, target, ["id"])) == []
+    stored = DeltaTable(path)
+    merger = stored.merge(pa.table({"id": pa.array([2], pa.int32())}), "s.id < t.id + 2", "s", "t")
+    merger.when_matched_update({"id": "s.id"}).execute()
+    assert [row.t.year for row in spark.table(f"delta.`{path}`").collect()] == [1816]
+    (found,) = damages(spark, target, ["id"])
+    assert found.startswith("delta-rs has rewritten 1 files that Spark wrote with timestamps")
 
 
 @pytest.mark.parametrize("statement", ["UPDATE {} SET name = 'u' WHERE id = 1", "OPTIMIZE {}"])

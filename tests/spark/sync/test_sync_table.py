@@ -261,7 +261,9 @@ def test_delta_computes_the_state_of_a_table_in_as_many_tasks_as_spark_runs_at_o
     else:
         users.conf.set(name, of_user)
     monkeypatch.setattr(SparkContext, "defaultParallelism", cores)
-    assert DeltaTarget.session(users).conf.get(name) == tasks
+    own = DeltaTarget.session(users)
+    assert own.conf.get(name) == tasks
+    assert own.conf.get("spark.sql.parquet.outputTimestampType") == "TIMESTAMP_MICROS"
     assert users.conf.get(name, None) == (None if of_user is None else str(of_user))
 
 

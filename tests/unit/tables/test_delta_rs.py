@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+from decimal import Decimal
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
-from deltalake import DeltaTable
+from deltalake import DeltaTable, write_deltalake
 
 from normalize.tables.merge import merge_plan
 from normalize.tables.targets import ConflictError, RefusedError, memory_left
@@ -104,9 +107,113 @@ def test_only_files_that_may_have_the_keys_are_rewritten(tmp_path: Path) -> None
         delta_rs.merge(of, PLAN, changes(("+I", first, "a"), ("+I", first + 9, "b")), None)
 
     def size(*keys: int, most: int = 0) -> int:
-        return delta_rs.rewritten_bytes(of, "id", lambda: pa.chunked_array([keys]), most)
+        files = delta_rs.touched_files(of, "id", lambda: pa.chunked_array([keys]), most)
+        return sum(files.column("size_bytes").to_pylist())
 
     assert 0 == size(50) < size(5, 11) < size(5, 105) == size(50, most=10_000)
+
+
+def test_a_table_that_is_partitioned_by_a_type_of_other_text_is_left_to_spark(
+    tmp_path: Path,
+) -> None:
+    for kind, reason in (
+        (pa.decimal128(10, 2), "it is partitioned by name, whose type is decimal(10,2)"),
+        (pa.timestamp("us", "UTC"), "it is partitioned by name, whose type is timestamp"),
+        (pa.date32(), ""),
+    ):
+        path = str(tmp_path / str(kind).partition("[")[0])
+        schema = pa.schema([COLUMNS[0], ("name", kind)])
+        assert delta_rs.unsupported(DeltaTable.create(path, schema, partition_by="name")) == reason
+
+
+def bounds(of: DeltaTable) -> dict[str, Any]:
+    """The greatest values in the log's statistics, as they are written there."""
+    for path in sorted(Path(of.table_uri.removeprefix("file://")).rglob("*.json"), reverse=True):
+        for line in path.read_text("utf-8").splitlines():
+            if add := json.loads(line).get("add"):
+                maximum: dict[str, Any] = json.loads(add["stats"], parse_float=Decimal)["maxValues"]
+                return maximum
+    return {}
+
+
+def test_statistics_are_written_only_where_they_are_right(tmp_path: Path) -> None:
+    random = Random(7)
+    kinds = {"small": pa.decimal128(15, 4), "large": pa.decimal128(16, 4), "float": pa.float64()}
+    nested = pa.struct({"large": pa.decimal128(20, 0), "small": pa.int64()})
+    columns = {**kinds, "a.b": pa.string(), "a": pa.struct({"b": pa.decimal128(20, 0)})}
+    schema = pa.schema([("id", pa.int64()), *columns.items(), ("nested", nested)])
+    for number in range(30):
+        path = str(tmp_path / str(number))
+        value = Decimal(random.randrange(-(10 ** random.randrange(1, 16)), 10**15)).scaleb(-4)
+        row = {"id": 1, "small": value, "large": value, "float": float("nan"), "a.b": "x" * 70}
+        row |= {"a": {"b": Decimal(2**63)}, "nested": {"large": Decimal(2**63), "small": 1}}
+        of, plan = DeltaTable.create(path, schema), merge_plan(schema.names, ["id"])
+        one = pa.Table.from_pylist(
+            [{"row_kind": "+I", **row}], pa.schema([("row_kind", pa.string()), *schema])
+        )
+        delta_rs.merge(of, plan, one, None)
+        found = bounds(of)
+        assert set(found) == {"id", "small", "a.b"}
+        assert Decimal(found["small"]) == value
+        assert found["a.b"] >= row["a.b"]
+        assert delta_rs.wrong_statistics(of, {}) == {}
+
+
+@pytest.mark.parametrize(
+    ("kind", "value", "wrong"),
+    [
+        (pa.decimal128(20, 0), "12345678901234567891", True),
+        (pa.decimal128(19, 0), "1234567890123456789", True),
+        (pa.decimal128(19, 0), "1000000000000000001", True),
+        (pa.decimal128(30, 3), "12345678901234567.891", True),
+        (pa.decimal128(17, 2), "123456789012345.67", True),
+        (pa.decimal128(17, 2), "0.25", False),
+        (pa.decimal128(20, 0), "-4503599627370496", False),
+        (pa.decimal128(15, 2), "1234567890123.45", False),
+    ],
+)
+def test_wrong_statistics_that_delta_rs_has_written_are_found(
+    tmp_path: Path, kind: pa.DataType, value: str, wrong: bool
+) -> None:
+    path, number = str(tmp_path / "table"), pa.array([Decimal(value), None], kind)
+    write_deltalake(
+        path,
+        pa.table(
+            {
+                "id": number,
+                "in": pa.array([{"x": None}, {"x": Decimal(value)}], pa.struct({"x": kind})),
+            }
+        ),
+    )
+    found = delta_rs.wrong_statistics(delta_rs.open_table(path, {}), {})
+    assert found == ({"id": 1, "in.x": 1} if wrong else {})
+
+
+def test_a_file_with_an_int96_timestamp_at_any_depth_is_found(tmp_path: Path) -> None:
+    instant = pa.timestamp("us", "UTC")
+    kinds = {"plain": instant, "in": pa.struct({"a.b": instant}), "list": pa.list_(instant)}
+    for name, kind in {**kinds, "map": pa.map_(pa.string(), instant), "no": instant}.items():
+        path = tmp_path / name
+        DeltaTable.create(str(path), pa.schema([("id", pa.int64()), (name, kind)]))
+        rows = pa.table({"id": [1], name: pa.nulls(1, kind)})
+        # Without Arrow's schema in the footer, which would hide the type.
+        options: Any = {"use_deprecated_int96_timestamps": name != "no", "store_schema": False}
+        pq.write_table(rows, path / "a b.parquet", **options)
+        add = {
+            "path": "a%20b.parquet",
+            "partitionValues": {},
+            "modificationTime": 0,
+            "dataChange": True,
+        }
+        add["size"] = (path / "a b.parquet").stat().st_size
+        (path / "_delta_log" / f"{1:020}.json").write_text(json.dumps({"add": add}), "utf-8")
+        of, known = delta_rs.open_table(str(path), {}), dict[str, bool]()
+        files = delta_rs.touched_files(of, "id", lambda: pa.chunked_array([[1]]), 1 << 20)
+        for _ in range(2):
+            reason = delta_rs.unreadable(of, files, {}, known)
+            assert ("of the type INT96" in reason) == (name != "no"), reason
+            assert known == {"a%20b.parquet": name != "no"}
+            (path / "a b.parquet").unlink(missing_ok=True)  # it is read once
 
 
 def test_a_violated_constraint_is_named_without_values(tmp_path: Path) -> None:
