@@ -130,7 +130,7 @@ class Query:
         if not self.target.exists():
             return {}
         return {
-            row["id"]: row["name"]
+            row["id"]: row.get("name") or row["label"]
             for row in self.sync.rows("orders")
             if "deleted_at" not in row and "__END_AT" not in row
         }
@@ -208,6 +208,17 @@ def add_column(query: Query) -> None:
     query.spark.sql(f"ALTER TABLE {target.sql_name} ADD COLUMNS (own STRING)")
 
 
+def rename_column(table: Query | Stream) -> None:
+    """Rename a column of the target, as its owner."""
+    target = (
+        table.sync.tables.database.target("orders") if isinstance(table, Query) else table.target
+    )
+    assert isinstance(target, DeltaTarget)
+    mapped = "SET TBLPROPERTIES ('delta.columnMapping.mode' = 'name')"
+    for change in (mapped, "RENAME COLUMN name TO label"):
+        table.spark.sql(f"ALTER TABLE {target.sql_name} {change}")
+
+
 def edit(query: Query) -> None:
     text = query.table_file.read_text()
     query.table_file.write_text(text.replace('"name STRING"', '"name STRING", "note STRING"'))
@@ -271,6 +282,7 @@ CHANGES = {
     ),
     "the query's file is damaged": Change(act=lambda query: write_facts(query, "{")),
     "a column was added to the target": Change(act=add_column),
+    "a column of the target was renamed": Change(act=rename_column),
     "a column was added to the table's file": Change(act=edit),
 }
 
@@ -404,8 +416,14 @@ class Stream:
 
     def rows(self) -> dict[int, str]:
         """The names in the rows that are valid; empty if the table is missing."""
-        listed = delta_rows(self.folder) or []
-        return {row["id"]: row["name"] for row in listed if row.get("__END_AT") is None}
+        listed: Sequence[Any] | None = delta_rows(self.folder)
+        if listed is None and self.folder.exists():
+            listed = [row.asDict() for row in self.spark.table(self.target.sql_name).collect()]
+        return {
+            row["id"]: row.get("name") or row["label"]
+            for row in listed or ()
+            if row.get("__END_AT") is None
+        }
 
 
 def target_outcome(
@@ -453,6 +471,7 @@ TARGETS: dict[str, tuple[Any, ...]] = {
             f"ALTER TABLE {stream.target.sql_name} ADD COLUMNS (own STRING)"
         ),
     ),
+    "a column of the target was renamed": ({}, {}, rename_column),
 }
 
 
