@@ -7,12 +7,13 @@ format does not support.
 
 from __future__ import annotations
 
+import logging
 import re
 import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import cached_property, partial, reduce
 from operator import and_
@@ -23,7 +24,7 @@ from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession, functions as F
 from pyspark.sql.types import ArrayType, DataType, DecimalType, MapType, StructField, StructType
 
-from cdc_formats.errors import ArgumentError, SchemaError
+from cdc_formats.errors import ArgumentError, SchemaError, printable
 from cdc_formats.values.schema import backquoted, name_parts
 from normalize.arguments import check_choice
 from normalize.core.output import ROW_KIND
@@ -75,6 +76,7 @@ from normalize.tables.targets import (
 from .delta_rs import not_installed, unsafe_storage
 from .delta_writer import DeltaWriter
 
+_log = logging.getLogger("normalize")
 _MISSING = (
     "TABLE_OR_VIEW_NOT_FOUND",
     "DELTA_MISSING_DELTA_TABLE",
@@ -443,13 +445,33 @@ class LakeSink(Sink):
 
     def _merge(self, latest: DataFrame | ArrowRows, spec: TableSpec) -> None:
         delta_rs, batch = self.table.delta_rs, self._batch()
-        if delta_rs is None or not delta_rs.merged(self.spark, latest, spec, batch):
-            if self.has(batch):
-                return
-            rows = latest.frame() if isinstance(latest, ArrowRows) else latest
-            self.execute_merge(rows, spec, batch)
+        writer: Writer = "delta-rs"
+        try:
+            if delta_rs is None or not delta_rs.merged(self.spark, latest, spec, batch):
+                writer = "spark"
+                if self.has(batch):
+                    return
+                rows = latest.frame() if isinstance(latest, ArrowRows) else latest
+                self.execute_merge(rows, spec, batch)
+        except spark_error_types(TargetError, OSError) as error:
+            if batch is None or not self._is_committed(batch, writer):
+                raise
+            reason = f"an error followed the commit of micro-batch {batch.number}: {_reason(error)}"
+            _log.warning("%s is written by %s: %s", self.table, writer, reason)
+            if delta_rs is not None:
+                delta_rs.written = Written(writer, reason)
         if delta_rs is not None:
             delta_rs.keep_written(self.spark, batch)
+
+    def _is_committed(self, batch: Batch, writer: Writer) -> bool:
+        """Return whether the table has a micro-batch, although its writer raised an error."""
+        with suppress(Exception):  # the writer's error says more
+            by_delta_rs = self.table.delta_rs if writer == "delta-rs" else None
+            record = (
+                by_delta_rs.record(self.spark, batch) if by_delta_rs else self.table_record(batch)
+            )
+            return is_repeat(batch, record, self.table)
+        return False
 
     def _batch(self) -> Batch | None:
         return None if is_connect(self.spark) else running_batch(self.spark)
@@ -853,7 +875,7 @@ def _is_missing(error: Any) -> bool:
 
 
 def _reason(error: Any) -> str:
-    return " ".join(java_text(error).split())[:300]
+    return printable(" ".join(java_text(error).split())[:300])
 
 
 def create_statement(
