@@ -288,10 +288,12 @@ def remove_commit(table: Query | Stream) -> None:
 
 
 def clean_up(table: Query | Stream) -> None:
-    """Let the log of the target begin with a checkpoint."""
+    """Let the log of the target begin with a checkpoint, after a commit of its owner."""
+    by_owner("ALTER TABLE {t} SET TBLPROPERTIES ('own' = 'a')")(table)
     DeltaTable(str(table.target)).create_checkpoint()
-    for _ in [*(table.target / "_delta_log").glob("*.json")]:
-        last_commit(table).unlink()
+    *older, _ = sorted((table.target / "_delta_log").glob("*.json"))
+    for each in older:
+        each.unlink()
     forget(table)
 
 
