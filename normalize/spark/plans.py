@@ -5,7 +5,7 @@ The client of Spark Connect has no plan: its server analyzes.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -63,12 +63,36 @@ def estimated_bytes(df: DataFrame) -> int:
     return int(execution_of(df).optimizedPlan().stats().sizeInBytes())
 
 
-def delta_transaction(table: DataFrame, application: str) -> int | None:
-    """Return the version that a Delta table's newest commit has of an application, or None."""
+def delta_snapshot(
+    table: DataFrame, name: str
+) -> tuple[str, int, str, str | None, Callable[[str], int | None]]:
+    """Return the newest version of a Delta table, as Spark knows it.
+
+    Parameters
+    ----------
+    table : DataFrame
+        The rows of the table.
+    name : str
+        A property.
+
+    Returns
+    -------
+    (str, int, str, str or None, callable)
+        The table's id, the version, the folder of the log, the property or None, and what returns
+        the version of an application's transaction, or None.
+    """
     relation = execution_of(table).analyzed().collectLeaves().head().relation()
-    with active(table.sparkSession):  # Delta computes the table's state
-        version = relation.location().getSnapshot().transactions().get(application)
-    return int(version.get()) if version.isDefined() else None
+    java = relation.location().getSnapshot()
+    log = java.deltaLog().logPath().toString()
+    value = java.metadata().configuration().get(name)
+
+    def transaction(application: str) -> int | None:
+        with active(table.sparkSession):  # Delta computes the table's state
+            version = java.transactions().get(application)
+        return int(version.get()) if version.isDefined() else None
+
+    text = value.get() if value.isDefined() else None
+    return java.metadata().id(), java.version(), log, text, transaction
 
 
 def iceberg_summaries(table: DataFrame) -> Iterator[Any]:

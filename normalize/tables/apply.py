@@ -129,8 +129,9 @@ def apply_changes(
         column name that the table does not support. In a micro-batch: `ArgumentError` for a row
         without a row kind, `MissingFieldError` for a NULL key, `ChangeOrderError` if a key's last
         change is ambiguous, `ConflictError` if other writers prevented every attempt,
-        `BatchOrderError` if the table has a later micro-batch of this query, `TargetError` if the
-        table was there in earlier runs and is missing.
+        `BatchOrderError` if the table has a later micro-batch of this query, `CommitLostError` if a
+        Delta table lost commits of it, `TargetError` if the table was there in earlier runs and is
+        missing.
 
     Notes
     -----

@@ -189,11 +189,11 @@ _ranges: dict[str, tuple[tuple[str | None, int], tuple[str, int | None]]] = {}
 
 
 def show_in_checkpoint(
-    spark: SparkSession, batch: Batch, folder: str, table: str, **values: str
+    spark: SparkSession, batch: Batch, folder: str, table: str, **values: str | int
 ) -> None:
     """Write a table's file into a running query's checkpoint, over an earlier one.
 
-    It is for ``cdc status``: nothing depends on it, and a failure is a warning.
+    A failure is a warning: ``cdc status`` shows the file, and `commits` also finds an older one right.
 
     Parameters
     ----------
@@ -203,18 +203,30 @@ def show_in_checkpoint(
     folder : str
         A folder in the checkpoint that Spark does not use.
     table : str
-    **values : str
+    **values : str or int
         What the file has besides the table.
     """
-    execution = running_query(spark, batch.query)
-    if execution is None:
+    file = checkpoint_file(spark, batch, folder, table)
+    if file is None:
         return
-    name = f"{folder}/{sha256(table.encode()).hexdigest()[:16]}.json"
     text = msgspec.json.encode({"table": table, **values}).decode()
     try:
-        Files(spark).write(f"{execution.resolvedCheckpointRoot()}/{name}", text, replace=True)
+        Files(spark, raw=True).write(file, text, replace=True)
     except Exception as error:
-        _log.warning("%s cannot be written into the checkpoint: %s", name, error)
+        _log.warning("%s cannot be written: %s", file, error)
+
+
+def checkpoint_file(spark: SparkSession, batch: Batch, folder: str, table: str) -> str | None:
+    """Return the path of a table's file in a running query's checkpoint; None if it is not running.
+
+    Parameters
+    ----------
+    spark, batch, folder, table
+        Same as in `show_in_checkpoint`.
+    """
+    execution = running_query(spark, batch.query)
+    name = f"{folder}/{sha256(table.encode()).hexdigest()[:16]}.json"
+    return None if execution is None else f"{execution.resolvedCheckpointRoot()}/{name}"
 
 
 def _offsets(spark: SparkSession, query: str, number: int) -> tuple[str, int | None]:

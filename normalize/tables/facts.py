@@ -14,6 +14,8 @@ the column of its rows' its file      drop a change that is newer than its row a
 positions
 options that decide     its file      keep rows that another condition would have deleted, show deleted
 which rows it has                     rows as present, or merge the rows of two shards
+the columns of its      its file      add a renamed column again, with NULL in the rows that do not
+target                                change
 the ids of the query's  `query_file`  skip the records of a topic that was created again
 topics
 the state of the guard  its file      merge the rows of two tables by key, or let an older change of
@@ -93,6 +95,8 @@ class TableFacts(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     options : dict of str to str
         Its options ``where``, ``deleted_column`` and ``shard_column``, empty if they are not set.
         A file of an earlier release has none.
+    columns : tuple of str
+        The columns of its target that the query wrote last, which are not added again.
     """
 
     target: str = ""
@@ -103,6 +107,7 @@ class TableFacts(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     written: bool = False
     position_column: str = ""
     options: dict[str, str] = {}
+    columns: tuple[str, ...] = ()
 
 
 class QueryFacts(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

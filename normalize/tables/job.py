@@ -21,6 +21,7 @@ from typing import Any
 
 import msgspec
 import pyarrow as pa
+from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, functions as F
 from pyspark.sql.types import BinaryType, StructField
 
@@ -269,9 +270,8 @@ class TableJob:
         with table_changes(records.rows, plan, options, most_bytes) as changes:
             rows, result = changes
             guard = self._checked(result.summary, plan)
-            if result.rows:
-                self._write(rows, plan, target, options)
-            self._keep_guard(guard, written=bool(result.rows))
+            columns = self._write(rows, plan, target, options) if result.rows else ()
+            self._keep_guard(guard, columns)
         self._report(result, target.written, time.monotonic() - started)
 
     def _sink(self, target: TableTarget) -> Sink:
@@ -608,14 +608,15 @@ class TableJob:
             self._with_facts(self.schema, summary)
         return kept if batch is None else guard
 
-    def _keep_guard(self, guard: GuardFacts, *, written: bool) -> None:
-        """Keep the guard's facts after the rows.
+    def _keep_guard(self, guard: GuardFacts, columns: tuple[str, ...]) -> None:
+        """Keep the guard's facts after the rows, and the columns that were written.
 
         Until they are written, the micro-batch is compared with the state before it.
         """
         schema = self.schema
-        written = schema.facts.written or written
-        kept = msgspec.structs.replace(schema.facts, guard=guard, written=written)
+        kept = msgspec.structs.replace(schema.facts, guard=guard)
+        if columns:
+            kept = msgspec.structs.replace(kept, written=True, columns=columns)
         if kept != schema.facts:
             self._keep(replace(schema, facts=kept))
 
@@ -628,13 +629,15 @@ class TableJob:
         plan: DecodePlan,
         target: TableTarget,
         options: ChangeOptions,
-    ) -> None:
+    ) -> tuple[str, ...]:
+        """Write the changes, and return the columns of the target that have them."""
         self._require_target(target)
         if options.every:
-            self._write_versions(self._selected(rows), target)
+            spec = self._write_versions(self._selected(rows), target)
         else:
-            self._write_last(rows, target, written_fields(plan, options))
+            spec = self._write_last(rows, target, written_fields(plan, options))
         target.refresh(self.query.user_session)
+        return tuple(spec.names)
 
     def _require_target(self, target: TableTarget) -> None:
         """Raise an error if the target had rows in earlier runs, and is missing.
@@ -658,7 +661,7 @@ class TableJob:
         rows: DataFrame | ArrowChanges,
         target: TableTarget,
         fields: tuple[StructField, ...],
-    ) -> None:
+    ) -> TableSpec:
         """Write the last change of each key."""
         deleted, position = self.policy.deleted_column, self.policy.position_column
         # The position of an earlier change would drop changes that are newer than the row.
@@ -689,21 +692,25 @@ class TableJob:
             partial_rows=ABSENT_COLUMN
             in (frame().columns if table is None else table.column_names),
             position_column=position,
+            written=self.schema.facts.columns,
         )
         repeat_conflicts(partial(self._commit, changes, target, spec))
+        return spec
 
     def _selected(self, rows: DataFrame | ArrowChanges) -> DataFrame:
         return selected(_frame(self.query, rows), self.policy.where, self.policy.select)
 
-    def _write_versions(self, changes: DataFrame, target: TableTarget) -> None:
+    def _write_versions(self, changes: DataFrame, target: TableTarget) -> TableSpec:
         fields = with_comments(
             (each for each in changes.schema.fields if each.name not in (ROW_KIND, PLACE)),
             self.schema.comments,
         )
         validity = version_fields(changes, (PLACE,))
-        spec = TableSpec.of(self.policy, fields, self._key(self.schema), validity=validity)
+        key, written = self._key(self.schema), self.schema.facts.columns
+        spec = replace(TableSpec.of(self.policy, fields, key, validity=validity), written=written)
         tracked = self.policy.track_history
         ApplyVersions(target, spec, (PLACE,), tracked, one_partition=True)(changes, 0)
+        return spec
 
     def replacement(self, schema: TableSchema, *, remove_missing: bool) -> Replacement:
         """Return how the rows of its target are replaced by those of another table."""
@@ -732,11 +739,15 @@ class TableJob:
         if self._prepared != self.schema.columns:
             sink.prepare(spec)
             self._prepared = self.schema.columns
-        if isinstance(changes, ArrowRows):
-            sink.merge_arrow(changes, spec)
-            return
-        keep = None if batch is None else partial(self.query.store.keep_rows, self.table, batch)
-        sink.merge(changes, spec, keep)
+        try:
+            if isinstance(changes, ArrowRows):
+                sink.merge_arrow(changes, spec)
+                return
+            keep = None if batch is None else partial(self.query.store.keep_rows, self.table, batch)
+            sink.merge(changes, spec, keep)
+        except AnalysisException:
+            sink.prepare(spec)  # raises the error of a column that the table lost in the meantime
+            raise
 
     # ----------------------------------------------------------------------------------------------
     # report

@@ -71,6 +71,8 @@ class TableSpec:
         stored as a deleted row. Only with a `deleted_column`.
     layout : Layout
         Of a table that is created.
+    written : tuple of str
+        The columns that the query has written, which an existing table must have.
     """
 
     fields: tuple[StructField, ...]
@@ -82,6 +84,7 @@ class TableSpec:
     partial_rows: bool = False
     position_column: str | None = None
     layout: Layout = NO_LAYOUT
+    written: tuple[str, ...] = ()
 
     @classmethod
     def of(
@@ -213,11 +216,19 @@ def missing_columns(
     Raises
     ------
     SchemaError
-        When they may not be added, or are part of the primary key, or when the table is a history
-        and the rows are not versions.
+        When they may not be added, or are part of the primary key, or were written before, or when
+        the table is a history and the rows are not versions.
     """
     missing = spec.lacking(names)
     _require_key(table, spec, missing, names)
+    dropped = [field for field in missing if field.name in spec.written]
+    if dropped:
+        raise SchemaError(
+            f"{table} no longer has the column {', '.join(backquoted(each.name) for each in dropped)}, "
+            "which this query has written: if it was renamed, rename it back. If it was dropped, "
+            f"run {'; '.join(alter(dropped))}, after which it is NULL in each row until that row "
+            "changes"
+        )
     if spec.versions:
         # Not added here: the rows that the table has would be at no place of the history.
         _require_columns(

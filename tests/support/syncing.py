@@ -60,8 +60,12 @@ _KAFKA = pa.schema(
 
 @contextmanager
 def micro_batch(spark: SparkSession, query: str, number: int) -> Iterator[None]:
-    """Let the block be in a micro-batch of a query, by the properties that Spark sets."""
-    properties = {"sql.streaming.queryId": query, "streaming.sql.batchId": str(number)}
+    """Let the block be in a micro-batch of a new run of a query, by the properties that Spark sets."""
+    properties = {
+        "sql.streaming.queryId": query,
+        "streaming.sql.batchId": str(number),
+        "spark.jobGroup.id": str(uuid4()),
+    }
     for name, value in properties.items():
         spark.sparkContext.setLocalProperty(name, value)
     try:
@@ -69,6 +73,14 @@ def micro_batch(spark: SparkSession, query: str, number: int) -> Iterator[None]:
     finally:
         for name in properties:
             spark.sparkContext.setLocalProperty(name, None)  # type: ignore[arg-type]
+
+
+def idle_query(spark: SparkSession, folder: Path) -> Any:
+    """A running query without records, whose checkpoint is in a folder."""
+    (folder / "no_records").mkdir(parents=True)
+    records = spark.readStream.schema("id INT").json(str(folder / "no_records"))
+    writer = records.writeStream.format("noop").trigger(processingTime="1 hour")
+    return writer.option("checkpointLocation", str(folder / "checkpoint")).start()
 
 
 class SyncedTables:

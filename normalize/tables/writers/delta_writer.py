@@ -19,6 +19,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cache, partial
 from typing import TYPE_CHECKING
+from urllib.parse import unquote
 
 import pyarrow as pa
 from pyspark.errors import AnalysisException
@@ -35,10 +36,10 @@ from normalize.tables.batches import (
     Record,
     is_repeat,
     log_repeat,
-    record_of,
     show_in_checkpoint,
     version_of,
 )
+from normalize.tables.commits import ACCEPTED, OwnCommits, TableState
 from normalize.tables.merge import ABSENT_COLUMN
 from normalize.tables.packed import in_utc
 from normalize.tables.table_spec import TableSpec
@@ -86,6 +87,8 @@ class DeltaWriter:
         Whether no other job writes the table.
     options : mapping
         Options of delta-rs for the storage.
+    commits : OwnCommits
+        The commits of a query in the table.
     """
 
     table: str
@@ -94,6 +97,7 @@ class DeltaWriter:
     writer: Writer | None
     only_writer: bool
     options: Mapping[str, str] = field(repr=False)
+    commits: OwnCommits = field(repr=False)
     most_rewritten: int = 128 * _MIB
     """The bytes of files that delta-rs writes anew in place of Spark's deletion vectors."""
     written: Written | None = None
@@ -137,7 +141,25 @@ class DeltaWriter:
 
         Spark computes the table's state for it, in a job.
         """
-        return _record(delta_rs.open_table(self.location, self._options(spark)), batch)
+        table = delta_rs.open_table(self.location, self._options(spark))
+        return self._checked_record(spark, table, batch)
+
+    def _checked_record(
+        self, spark: SparkSession, table: DeltaTable, batch: Batch
+    ) -> Record | None:
+        """Return the record in a version of a table, which has the query's last commit.
+
+        Raises
+        ------
+        CommitLostError
+        """
+        metadata, folder = table.metadata(), self.location.rstrip("/")
+        # The catalog has a URI, and Hadoop a path.
+        log = f"{unquote(folder) if folder.startswith('file:') else folder}/_delta_log"
+        accepted, of = metadata.configuration.get(ACCEPTED), table.transaction_version
+        state = TableState(str(metadata.id), table.version(), log, accepted, of)
+        record, appended = self.commits.record(spark, batch, state, is_stored=True), of(batch.query)
+        return record or (None if appended is None else Record(appended))
 
     def merged(
         self,
@@ -174,7 +196,9 @@ class DeltaWriter:
         table = self._opened(spark, spec)
         if table is None:
             return False
-        if batch is not None and is_repeat(batch, _record(table, batch), self.table):
+        if batch is not None and is_repeat(
+            batch, self._checked_record(spark, table, batch), self.table
+        ):
             log_repeat(batch, self.table)
             return True
         left = available_memory()
@@ -201,9 +225,10 @@ class DeltaWriter:
         )
         if not self._is_chosen(delta_rs.unwritable(table, changes)):
             return False
-        record = batch and delta_rs.Transaction(batch.application, version_of(batch))
+        record = batch and delta_rs.Transaction(self.commits.application(batch), version_of(batch))
         numbers = delta_rs.merge(table, plan, changes, record, name=self.table, spill=left // 2)
         _log.debug("%s: %s", self.table, numbers)
+        self.commits.keep(spark, batch)
         self._note("delta-rs", "it can write the table, and the changes are small")
         return True
 
@@ -312,14 +337,6 @@ class DeltaWriter:
         self._kept = self.written
         assert self.written is not None
         show_in_checkpoint(spark, batch, WRITERS, self.sql_name, **self.written._asdict())
-
-
-def _record(table: DeltaTable, batch: Batch) -> Record | None:
-    """Return the record of a query's last micro-batch in a version of a table."""
-    merged, appended = map(table.transaction_version, (batch.application, batch.query))
-    if merged is not None:
-        return record_of(merged)
-    return None if appended is None else Record(appended)
 
 
 def _too_large(what: str, size: int, most: int) -> str:

@@ -7,12 +7,13 @@ format does not support.
 
 from __future__ import annotations
 
+import logging
 import re
 import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import cached_property, partial, reduce
 from operator import and_
@@ -23,14 +24,14 @@ from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession, functions as F
 from pyspark.sql.types import ArrayType, DataType, DecimalType, MapType, StructField, StructType
 
-from cdc_formats.errors import ArgumentError, SchemaError
+from cdc_formats.errors import ArgumentError, SchemaError, printable
 from cdc_formats.values.schema import backquoted, name_parts
 from normalize.arguments import check_choice
 from normalize.core.output import ROW_KIND
 from normalize.dataframe import type_ddl
 from normalize.monitoring.watch import Notice, log
 from normalize.spark.files import Files
-from normalize.spark.plans import delta_transaction, iceberg_summaries
+from normalize.spark.plans import delta_snapshot, iceberg_summaries
 from normalize.spark.sessions import copy_of, is_connect, java_causes, java_text, spark_error_types
 from normalize.spark_versions import package
 from normalize.tables.batches import (
@@ -41,10 +42,10 @@ from normalize.tables.batches import (
     Record,
     is_repeat,
     log_repeat,
-    record_of,
     running_batch,
     version_of,
 )
+from normalize.tables.commits import ACCEPTED, OwnCommits, TableState
 from normalize.tables.layout import (
     NO_LAYOUT,
     Layout,
@@ -75,6 +76,7 @@ from normalize.tables.targets import (
 from .delta_rs import not_installed, unsafe_storage
 from .delta_writer import DeltaWriter
 
+_log = logging.getLogger("normalize")
 _MISSING = (
     "TABLE_OR_VIEW_NOT_FOUND",
     "DELTA_MISSING_DELTA_TABLE",
@@ -169,6 +171,11 @@ class LakeTarget(TableTarget):
     def written(self) -> Written | None:
         return None if self.delta_rs is None else self.delta_rs.written
 
+    @cached_property
+    def commits(self) -> OwnCommits:
+        """The commits of a query in the table."""
+        return OwnCommits(str(self), self.sql_name)
+
     @property
     def delta_rs(self) -> DeltaWriter | None:
         """What merges into the table without Spark, where it can; None: only Spark merges."""
@@ -243,6 +250,7 @@ class DeltaTarget(LakeTarget):
             self.writer,
             self.only_writer,
             self.storage_options,
+            self.commits,
         )
 
     @property
@@ -441,13 +449,33 @@ class LakeSink(Sink):
 
     def _merge(self, latest: DataFrame | ArrowRows, spec: TableSpec) -> None:
         delta_rs, batch = self.table.delta_rs, self._batch()
-        if delta_rs is None or not delta_rs.merged(self.spark, latest, spec, batch):
-            if self.has(batch):
-                return
-            rows = latest.frame() if isinstance(latest, ArrowRows) else latest
-            self.execute_merge(rows, spec, batch)
+        writer: Writer = "delta-rs"
+        try:
+            if delta_rs is None or not delta_rs.merged(self.spark, latest, spec, batch):
+                writer = "spark"
+                if self.has(batch):
+                    return
+                rows = latest.frame() if isinstance(latest, ArrowRows) else latest
+                self.execute_merge(rows, spec, batch)
+        except spark_error_types(TargetError, OSError) as error:
+            if batch is None or not self._is_committed(batch, writer):
+                raise
+            reason = f"an error followed the commit of micro-batch {batch.number}: {_reason(error)}"
+            _log.warning("%s is written by %s: %s", self.table, writer, reason)
+            if delta_rs is not None:
+                delta_rs.written = Written(writer, reason)
         if delta_rs is not None:
             delta_rs.keep_written(self.spark, batch)
+
+    def _is_committed(self, batch: Batch, writer: Writer) -> bool:
+        """Return whether the table has a micro-batch, although its writer raised an error."""
+        with suppress(Exception):  # the writer's error says more
+            by_delta_rs = self.table.delta_rs if writer == "delta-rs" else None
+            record = (
+                by_delta_rs.record(self.spark, batch) if by_delta_rs else self.table_record(batch)
+            )
+            return is_repeat(batch, record, self.table)
+        return False
 
     def _batch(self) -> Batch | None:
         return None if is_connect(self.spark) else running_batch(self.spark)
@@ -475,32 +503,38 @@ class LakeSink(Sink):
             raise ConflictError(
                 f"another driver wrote micro-batch {batch.number}, or a later one, into {self.table}"
             )
+        self.table.commits.keep(spark, batch)
 
     @contextmanager
     def recording(self, batch: Batch | None) -> Iterator[None]:
         """Let the commit of the block carry the micro-batch.
 
-        Several tables may be written at a time in one session, with the same settings: the last
-        block removes them.
+        Several tables may be written at a time in one session, if they have the same settings: the
+        last block removes them.
         """
         if batch is None:
             yield
             return
-        settings = _record_settings(self.table.provider, batch)
-        key = id(self.spark), batch
-        with _recording_lock:
-            _recording[key] += 1
+        application = self.table.commits.application(batch)
+        settings = _record_settings(self.table.provider, batch, application)
+        session, key = id(self.spark), tuple(settings.items())
+        with _recording_changed:
+            # A table whose owner accepted it has settings of its own.
+            _recording_changed.wait_for(lambda: _recording.get(session, key) == key)
+            _recording[session] = key
+            _statements[session] += 1
             for name, value in settings.items():
                 self.spark.conf.set(name, value)
         try:
             yield
         finally:
-            with _recording_lock:
-                _recording[key] -= 1
-                if not _recording[key]:
-                    del _recording[key]
+            with _recording_changed:
+                _statements[session] -= 1
+                if not _statements[session]:
+                    del _recording[session], _statements[session]
                     for name in settings:
                         self.spark.conf.unset(name)
+                    _recording_changed.notify_all()
 
     def exists(self) -> bool:
         return self._schema() is not None
@@ -515,8 +549,8 @@ class LakeSink(Sink):
         """Return the record that commits of this table carry."""
         if self.table.provider == "iceberg":
             return self._iceberg_record(batch)
-        version = delta_transaction(self.rows(), batch.application)
-        return None if version is None else record_of(version)
+        state = TableState(*delta_snapshot(self.rows(), ACCEPTED))
+        return self.table.commits.record(self.spark, batch, state)
 
     def _with_moved_rows(
         self, changes: DataFrame, spec: TableSpec, keep: Callable[[DataFrame], DataFrame] | None
@@ -704,15 +738,16 @@ def _joined(left: DataFrame, right: DataFrame, key: Sequence[str], how: str) -> 
     return left.join(right.hint("merge"), same, how)
 
 
-_recording: Counter[tuple[int, Batch]] = Counter()
-"""How many statements of a session carry a micro-batch now."""
-_recording_lock = threading.Lock()
+_recording: dict[int, tuple[tuple[str, str], ...]] = {}
+"""The settings of each session whose statements carry a micro-batch now."""
+_statements: Counter[int] = Counter()
+_recording_changed = threading.Condition()
 
 
-def _record_settings(provider: str, batch: Batch) -> dict[str, str]:
+def _record_settings(provider: str, batch: Batch, application: str) -> dict[str, str]:
     """Return the settings of a session whose commits carry a micro-batch."""
     if provider == "delta":
-        return {f"{_DELTA_WRITE}.txnAppId": batch.application} | {
+        return {f"{_DELTA_WRITE}.txnAppId": application} | {
             f"{_DELTA_WRITE}.txnVersion": str(version_of(batch))
         }
     values = {
@@ -844,7 +879,7 @@ def _is_missing(error: Any) -> bool:
 
 
 def _reason(error: Any) -> str:
-    return " ".join(java_text(error).split())[:300]
+    return printable(" ".join(java_text(error).split())[:300])
 
 
 def create_statement(

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import replace
-from shutil import rmtree
+from shutil import copytree, rmtree
 from typing import Any
 
 import pytest
@@ -193,6 +194,48 @@ def test_driver_that_wakes_up_after_another_one_writes_no_row_and_no_file(
         sync.apply(sync.job())
     assert "has micro-batch 2 of the query already: it is not written again" in caplog.text
     assert sync.rows_of("orders") == rows
+
+
+@pytest.mark.parametrize("kind", ["delta", "delta-rs"])
+def test_table_that_is_restored_alone_and_then_with_its_checkpoint(
+    new_sync: NewSync, kind: str
+) -> None:
+    sync, rows = new_sync(kind), list[dict[str, Any]]()
+
+    def insert() -> None:
+        rows.append({"id": len(rows), "name": "a"})
+        sync.produce("t", [maxwell("orders", "insert", rows[-1])])
+
+    def statement_of_error(pattern: str) -> str:
+        text = sync.error()
+        assert "[COMMIT_LOST]" in text
+        statement = re.search(pattern, text)
+        assert statement is not None
+        return statement[0]
+
+    insert()
+    sync.run()
+    checkpoint, backup = sync.folder / "checkpoint", sync.folder / "backup"
+    copytree(checkpoint, backup)
+    insert()
+    sync.run()
+    restore = f"RESTORE TABLE delta.`{sync.folder}/lake/orders` TO VERSION AS OF 1"
+    sync.spark.sql(restore).collect()
+    insert()
+    undo = statement_of_error("RESTORE TABLE .* TO VERSION AS OF 2")
+    sync.spark.sql(undo).collect()
+    sync.run()
+    assert sync.rows_of("orders") == rows
+    sync.spark.sql(restore).collect()
+    rmtree(checkpoint)
+    backup.rename(checkpoint)
+    accept = statement_of_error(r"ALTER TABLE .* SET TBLPROPERTIES \(.*\)")
+    assert sync.rows_of("orders") == rows[:1]
+    sync.spark.sql(accept).collect()
+    for _ in range(2):
+        insert()
+        sync.run()
+        assert sync.rows_of("orders") == rows
 
 
 @pytest.mark.parametrize("kind", ["delta", "iceberg", "postgresql"])

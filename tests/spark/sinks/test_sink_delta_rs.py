@@ -14,12 +14,14 @@ from deltalake import DeltaTable, write_deltalake
 
 from cdc_formats.errors import ArgumentError
 from normalize import DeltaTarget
+from normalize.checkpoint.status import checkpoint_status
 from normalize.monitoring.explain_error import explain_error
 from normalize.tables.apply import apply_batch
 from normalize.tables.maintenance import damages
 from normalize.tables.targets import RefusedError, TargetError, Writer
 from normalize.tables.writers import delta_rs
 from tests.support.sinking import changelog, random_changelog
+from tests.support.syncing import idle_query, micro_batch
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -293,3 +295,27 @@ def test_random_changes_by_writers_in_turn_beside_maintenance(
         for target in (*alone, in_turn[0]):
             stored = spark.table(target.sql_name).collect()
             assert {each.id: each.v for each in stored} == table, target
+
+
+def test_error_that_follows_a_commit_is_named(
+    spark: SparkSession, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    path, query = tmp_path / "table", idle_query(spark, tmp_path)
+    every_version = "TBLPROPERTIES ('delta.checkpointInterval' = '1')"
+    spark.sql(f"CREATE TABLE delta.`{path}` (id INT, name STRING) USING delta {every_version}")
+    # delta-rs cannot write the log's checkpoint.
+    (path / "_delta_log" / "_last_checkpoint" / "folder").mkdir(parents=True)
+    target = DeltaTarget(str(path), only_writer=True)
+    changes = changelog(spark, "id INT, name STRING", [("+I", 1, "a")])
+    for _ in range(2):
+        with caplog.at_level("INFO", "normalize"), micro_batch(spark, str(query.id), 0):
+            apply_batch(changes, target, keys="id", order_by="id")
+    query.stop()
+    reason = "an error followed the commit of micro-batch 0: "
+    assert [reason in each for each in caplog.messages].count(True) == 1
+    assert "has micro-batch 0 of the query already" in caplog.messages[-1]
+    (status,) = checkpoint_status(str(tmp_path / "checkpoint")).writers
+    assert (status.writer, status.reason[: len(reason)]) == ("delta-rs", reason)
+    assert target.written is not None
+    assert target.written.reason == status.reason
+    assert [tuple(row) for row in spark.table(f"delta.`{path}`").collect()] == [(1, "a")]

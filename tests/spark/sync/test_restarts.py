@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import re
 import shutil
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -13,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
 import pytest
+from deltalake import DeltaTable
 from pyspark.errors import PySparkException
 
 from cdc_formats.errors import ChangelogError
@@ -31,7 +33,7 @@ from tests.support.delta_files import delta_rows
 from tests.support.json_bytes import json_bytes
 from tests.support.paths import REPOSITORY
 from tests.support.sinking import changelog
-from tests.support.syncing import BoundedSync, micro_batch
+from tests.support.syncing import BoundedSync, idle_query, micro_batch
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -70,7 +72,6 @@ SECOND = [
     insert(4, "d"),
 ]
 _FIRST_NUMBER = 3
-_QUERY = str(uuid4())
 BEFORE = {1: "a", 2: "b", 3: "c"}
 AFTER = {1: "x", 3: "c", 4: "d"}
 WIDE_KEY: Message = (
@@ -85,6 +86,7 @@ class Query:
     def __init__(self, spark: SparkSession, function: str, folder: Path) -> None:
         self.spark, self.function, self.folder = spark, function, folder / "now"
         self.saved, self.first = folder / "saved", ""
+        self.idle = idle_query(spark, folder / "now")
         self.sync = BoundedSync(spark, new_tables(spark, "delta", self.folder), self.folder)
 
     def job(self, **options: Any) -> Any:
@@ -111,7 +113,7 @@ class Query:
             self.spark, new_tables(self.spark, "delta", self.folder), self.folder
         )
         self.sync.produce("t", FIRST)
-        self.sync.number = _FIRST_NUMBER
+        self.sync.number, self.sync.query = _FIRST_NUMBER, str(self.idle.id)
         self.sync.apply(self.job(**first))
         assert self.rows() == BEFORE
         shutil.rmtree(self.saved, ignore_errors=True)
@@ -130,10 +132,21 @@ class Query:
         if not self.target.exists():
             return {}
         return {
-            row["id"]: row["name"]
+            row["id"]: row.get("name") or row["label"]
             for row in self.sync.rows("orders")
             if "deleted_at" not in row and "__END_AT" not in row
         }
+
+    @property
+    def checkpoint(self) -> Path:
+        """The folder of the checkpoint."""
+        return self.folder / "checkpoint"
+
+    def write_more(self) -> None:
+        """Apply a micro-batch that the checkpoint then lacks."""
+        self.sync.produce("t", [insert(9, "z")])
+        self.sync.apply(self.job())
+        self.sync.number -= 1
 
     @property
     def table_file(self) -> Path:
@@ -208,6 +221,135 @@ def add_column(query: Query) -> None:
     query.spark.sql(f"ALTER TABLE {target.sql_name} ADD COLUMNS (own STRING)")
 
 
+def by_owner(*statements: str) -> Callable[[Query | Stream], None]:
+    """Return what runs statements as the owner of the target, whose name is ``{t}``."""
+
+    def run(table: Query | Stream) -> None:
+        for statement in statements:
+            table.spark.sql(statement.format(t=f"delta.`{table.target}`")).collect()
+
+    return run
+
+
+rename_column = by_owner(
+    "ALTER TABLE {t} SET TBLPROPERTIES ('delta.columnMapping.mode' = 'name')",
+    "ALTER TABLE {t} RENAME COLUMN name TO label",
+)
+restore_older = by_owner("RESTORE TABLE {t} TO VERSION AS OF 0")
+overwrite = by_owner("INSERT OVERWRITE {t} SELECT * FROM {t}")
+other_commits = by_owner(
+    "UPDATE {t} SET name = 'c' WHERE id = 3",
+    "OPTIMIZE {t}",
+    "ALTER TABLE {t} SET TBLPROPERTIES ('delta.logRetentionDuration' = 'interval 9 days')",
+    "VACUUM {t}",
+)
+
+
+def undo(table: Query | Stream) -> None:
+    """Restore an older version of the target, and then the newest one."""
+    version = DeltaTable(str(table.target)).version()
+    restore_older(table)
+    by_owner(f"RESTORE TABLE {{t}} TO VERSION AS OF {version}")(table)
+
+
+def forget(table: Query | Stream) -> None:
+    """Let Spark read the log of the target again, as in a new session."""
+    table.spark._jvm.org.apache.spark.sql.delta.DeltaLog.clearCache()  # type: ignore[union-attr]
+
+
+def create_again(table: Query | Stream) -> None:
+    """Replace the target by a new table with the same rows."""
+    rows = table.spark.read.format("delta").load(str(table.target)).collect()
+    shutil.rmtree(table.target)
+    forget(table)
+    table.spark.createDataFrame(rows).write.format("delta").save(str(table.target))
+
+
+def last_commit(table: Query | Stream) -> Path:
+    """The newest file of the log, without what Delta and Hadoop keep of its content."""
+    file = max((table.target / "_delta_log").glob("*.json"))
+    for each in (file.with_suffix(".crc"), file.with_name(f".{file.name}.crc")):
+        each.unlink(missing_ok=True)
+    return file
+
+
+def replace_commit(table: Query | Stream) -> None:
+    """Let the last commit be one of another writer."""
+    file = last_commit(table)
+    lines = file.read_text("utf-8").splitlines()
+    file.write_text("\n".join(line for line in lines if not line.startswith('{"txn"')), "utf-8")
+    forget(table)
+
+
+def remove_commit(table: Query | Stream) -> None:
+    """Let the target be as in a backup that is older than the last commit."""
+    last_commit(table).unlink()
+    forget(table)
+
+
+def clean_up(table: Query | Stream) -> None:
+    """Let the log of the target begin with a checkpoint, after a commit of its owner."""
+    by_owner("ALTER TABLE {t} SET TBLPROPERTIES ('own' = 'a')")(table)
+    DeltaTable(str(table.target)).create_checkpoint()
+    *older, _ = sorted((table.target / "_delta_log").glob("*.json"))
+    for each in older:
+        each.unlink()
+    forget(table)
+
+
+def restore_both(table: Query | Stream) -> None:
+    """Set the target and the checkpoint back to one moment."""
+    checkpoint = table.checkpoint / "changelog"
+    backup = shutil.copytree(checkpoint, table.checkpoint / "backup")
+    version = DeltaTable(str(table.target)).version()
+    table.write_more()
+    by_owner(f"RESTORE TABLE {{t}} TO VERSION AS OF {version}")(table)
+    shutil.rmtree(checkpoint)
+    backup.rename(checkpoint)
+
+
+def accept(table: Query | Stream) -> None:
+    """Accept the target as it is, as its owner."""
+    log = DeltaTable(str(table.target))
+    value = f"{log.metadata().id}:{log.version()}"
+    by_owner(f"ALTER TABLE {{t}} SET TBLPROPERTIES ('changelog.accepted' = '{value}')")(table)
+
+
+def and_accept(act: Callable[[Any], None]) -> Callable[[Any], None]:
+    """Return what changes the target, and then accepts it as its owner."""
+
+    def run(table: Query | Stream) -> None:
+        act(table)
+        accept(table)
+
+    return run
+
+
+def keep_older(table: Query | Stream) -> None:
+    """Let the query be killed before it keeps its last commit."""
+    for file in (table.checkpoint / "changelog" / "commits").rglob("*.json"):
+        kept = json.loads(file.read_text("utf-8"))
+        file.write_text(json.dumps({**kept, "since": 0, "record": kept["record"] - 2**32}), "utf-8")
+
+
+ON_LOG: dict[str, tuple[Callable[[Any], None], Mapping[int, str]]] = {
+    "the target was restored to an older version": (restore_older, {}),
+    "the same, and its owner accepts it": (and_accept(restore_older), {}),
+    "the target was restored, and this was undone": (undo, BEFORE),
+    "the target and the checkpoint were set back to one moment": (restore_both, BEFORE),
+    "both, and the owner of the target accepts it": (and_accept(restore_both), BEFORE),
+    "the target was overwritten": (overwrite, BEFORE),
+    "the target was overwritten, and its owner accepts it": (and_accept(overwrite), BEFORE),
+    "the target has commits of others": (other_commits, BEFORE),
+    "the target is a new table of this name": (create_again, BEFORE),
+    "another writer replaced the last commit": (replace_commit, BEFORE),
+    "an old backup of the target is in its place": (remove_commit, {}),
+    "the log of the target was cleaned up": (clean_up, BEFORE),
+    "the query was killed before it kept its commit": (keep_older, BEFORE),
+}
+"""What happens to the log of a Delta table, and the rows after an error."""
+
+
 def edit(query: Query) -> None:
     text = query.table_file.read_text()
     query.table_file.write_text(text.replace('"name STRING"', '"name STRING", "note STRING"'))
@@ -271,7 +413,9 @@ CHANGES = {
     ),
     "the query's file is damaged": Change(act=lambda query: write_facts(query, "{")),
     "a column was added to the target": Change(act=add_column),
+    "a column of the target was renamed": Change(act=rename_column),
     "a column was added to the table's file": Change(act=edit),
+    **{name: Change(act=act, kept=kept) for name, (act, kept) in ON_LOG.items()},
 }
 
 
@@ -304,12 +448,14 @@ def topics_outcome() -> str:
 
 
 @pytest.fixture(scope="module")
-def queries(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Query]:
+def queries(
+    spark: SparkSession, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[dict[str, Query]]:
     """A query of each kind, which has written the first rows."""
-    return {
-        function: Query(spark, function, tmp_path_factory.mktemp(function))
-        for function in FUNCTIONS[:2]
-    }
+    made = {name: Query(spark, name, tmp_path_factory.mktemp(name)) for name in FUNCTIONS[:2]}
+    yield made
+    for each in made.values():
+        each.idle.stop()
 
 
 # --------------------------------------------------------------------------------------------------
@@ -380,8 +526,14 @@ class Stream:
     """The function of a query of `apply_changes` into a Delta table."""
 
     def __init__(self, spark: SparkSession, folder: Path) -> None:
-        self.spark, self.folder, self.number = spark.newSession(), folder, 0
-        self.target = DeltaTarget(str(folder))
+        self.spark, self.target, self.number = spark.newSession(), folder / "table", 0
+        self.checkpoint, self.table = folder / "checkpoint", DeltaTarget(str(self.target))
+        self.query = idle_query(spark, folder)
+
+    def write_more(self) -> None:
+        """Apply a micro-batch that the checkpoint then lacks."""
+        self.apply([("+I", 9, "z", 10)])
+        self.number -= 1
 
     def apply(self, changes: Sequence[tuple[Any, ...]], **options: Any) -> None:
         """Apply a micro-batch in a query that is started with these options."""
@@ -395,17 +547,23 @@ class Stream:
                 "pyspark.sql.streaming.DataStreamWriter.foreachBatch", lambda _, function: function
             )
             function: Any = apply_changes(
-                typed, **{"target": self.target, "keys": "id", **order, **options}
+                typed, **{"target": self.table, "keys": "id", **order, **options}
             )
         rows = changelog(self.spark, f"{SCHEMA}, at INT", changes)
-        with micro_batch(self.spark, _QUERY, self.number):
+        with micro_batch(self.spark, str(self.query.id), self.number):
             function(rows, self.number)
         self.number += 1
 
     def rows(self) -> dict[int, str]:
         """The names in the rows that are valid; empty if the table is missing."""
-        listed = delta_rows(self.folder) or []
-        return {row["id"]: row["name"] for row in listed if row.get("__END_AT") is None}
+        listed: Sequence[Any] | None = delta_rows(self.target) if self.target.exists() else []
+        if listed is None:
+            listed = [row.asDict() for row in self.spark.table(self.table.sql_name).collect()]
+        return {
+            row["id"]: row.get("name") or row["label"]
+            for row in listed
+            if row.get("__END_AT") is None
+        }
 
 
 def target_outcome(
@@ -427,12 +585,14 @@ def target_outcome(
     except (ChangelogError, PySparkException) as error:
         assert stream.rows() == kept
         return f"error: {explain_error(error)}"
+    finally:
+        stream.query.stop()
     assert stream.rows() == AFTER
     return "same rows"
 
 
 def other_folder(stream: Stream) -> None:
-    stream.target = DeltaTarget(f"{stream.folder}2")
+    stream.table = DeltaTarget(f"{stream.target}2")
 
 
 def earlier_number(stream: Stream) -> None:
@@ -441,7 +601,7 @@ def earlier_number(stream: Stream) -> None:
 
 HISTORY = {"scd_type": 2, "sequence_by": "at"}
 TARGETS: dict[str, tuple[Any, ...]] = {
-    "the target is missing": ({}, {}, lambda stream: shutil.rmtree(stream.folder), {}),
+    "the target is missing": ({}, {}, lambda stream: shutil.rmtree(stream.target), {}),
     "the target is another one": ({}, {}, other_folder),
     "the checkpoint was set back": ({}, {}, earlier_number),
     "`scd_type=2` is new": ({}, HISTORY),
@@ -450,9 +610,11 @@ TARGETS: dict[str, tuple[Any, ...]] = {
         {},
         {},
         lambda stream: stream.spark.sql(
-            f"ALTER TABLE {stream.target.sql_name} ADD COLUMNS (own STRING)"
+            f"ALTER TABLE {stream.table.sql_name} ADD COLUMNS (own STRING)"
         ),
     ),
+    "a column of the target was renamed": ({}, {}, rename_column),
+    **{name: ({}, {}, act, kept) for name, (act, kept) in ON_LOG.items()},
 }
 
 
@@ -473,7 +635,7 @@ def run(
     """Return the content of a cell; None if there is nothing to run."""
     if function == "apply_changes":
         if change in TARGETS:
-            return target_outcome(spark, folder / "table", *TARGETS[change])
+            return target_outcome(spark, folder, *TARGETS[change])
         return guard_outcome(spark, *GUARDED[change]) if change in GUARDED else None
     if change == "the topic was created again":
         return topics_outcome()

@@ -367,6 +367,7 @@ def test_facts_are_in_the_file_of_the_table() -> None:
         "written": False,
         "position_column": "",
         "options": {},
+        "columns": [],
     }
 
 

@@ -1,0 +1,332 @@
+"""The last commit of a query in a Delta table, and whether the table still has it.
+
+A table can lose commits without an error: its owner restores an older version or overwrites it, a
+backup of its folder takes its place, or another Spark replaces a commit on storage whose commits
+are not exclusive. The query would go on, and the rows between would be missing.
+
+After each commit, a query therefore keeps a `Commit` in its checkpoint, and so it is set back with
+the checkpoint. Before the next commit, it reads what the table's log has since then: usually one
+entry. A query that is killed before it keeps a commit finds it there, under its own transaction.
+
+=====================================  =============================================================
+the log has                            then
+=====================================  =============================================================
+only other commits (rows of another    the micro-batch is written
+writer, OPTIMIZE, VACUUM, ALTER TABLE)
+a RESTORE to a version without the     `CommitLostError`
+query's last commit, an overwrite of
+all rows by another writer
+other entries than the query's own     `CommitLostError`
+no entry, since it was cleaned up      the transaction in the table's state decides; without one,
+                                       the micro-batch is written, with a warning
+=====================================  =============================================================
+
+A table property (`ACCEPTED`) says that its owner accepts the table as it is at a version. From then
+on, the query's record in the table has another name, since Delta keeps the newest one.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import msgspec
+from pyspark.sql import SparkSession
+
+from normalize.spark.files import Files
+
+from .batches import (
+    Batch,
+    BatchOrderError,
+    Record,
+    checkpoint_file,
+    record_of,
+    show_in_checkpoint,
+    version_of,
+)
+
+_log = logging.getLogger("normalize")
+ACCEPTED = "changelog.accepted"
+"""The property of a table whose owner accepts it at a version: ``<table id>:<version>``."""
+_FOLDER = "changelog/commits"
+"""The folder of a checkpoint with two files for each table, written in turns: a query that is killed
+while it writes one has the other."""
+_NONE = -1
+
+
+class CommitLostError(BatchOrderError):
+    """A table no longer has the last commit of its query; nothing is written."""
+
+
+class Commit(msgspec.Struct, frozen=True):
+    """A query's last commit in a table, as its checkpoint has it.
+
+    Attributes
+    ----------
+    table : str
+    id : str
+        The id of the table: one that is created again has another.
+    since : int
+        The version of the table before the commit, which is one of the next entries of its log.
+    record : int
+        The micro-batch, as `version_of`, which the commit carries.
+    turn : int
+        How many commits the query has kept before.
+    """
+
+    table: str
+    id: str
+    since: int
+    record: int
+    turn: int
+
+
+class TableState(NamedTuple):
+    """The newest version of a Delta table.
+
+    Attributes
+    ----------
+    id : str
+    version : int
+    log : str
+        The folder of its log.
+    accepted : str or None
+        Its property `ACCEPTED`.
+    transaction : callable
+        Returns the version of an application's transaction, or None.
+    """
+
+    id: str
+    version: int
+    log: str
+    accepted: str | None
+    transaction: Callable[[str], int | None]
+
+
+class LogEntry(NamedTuple):
+    """What an entry of a Delta table's log does to the rows of a query.
+
+    Attributes
+    ----------
+    operation : str
+    record : int
+        The micro-batch of the query that it carries, as `version_of`; -1 if it carries none.
+    restored : int or None
+        The version to which it restores the table: -1 for that of a time.
+    overwrites : bool
+        Whether it is an overwrite of all rows that no query of this library wrote.
+    """
+
+    operation: str = ""
+    record: int = _NONE
+    restored: int | None = None
+    overwrites: bool = False
+
+    @classmethod
+    def parse(cls, text: str, application: str) -> LogEntry:
+        """Return the entry with this text, which has a JSON object in each line.
+
+        Parameters
+        ----------
+        text : str
+        application : str
+            The name of the query's records, as in `Batch.application`.
+        """
+        actions = [msgspec.json.decode(line) for line in text.split("\n") if line]
+        info: dict[str, Any] = next(
+            (each["commitInfo"] for each in actions if "commitInfo" in each), {}
+        )
+        operation, given = info.get("operation", ""), info.get("operationParameters", {})
+        records = {
+            each["txn"]["appId"]: each["txn"]["version"] for each in actions if "txn" in each
+        }
+        own = [at for name, at in records.items() if name.startswith(application)]
+        of_part = given.get("predicate") or given.get("isDynamicPartitionOverwrite")
+        of_all = given.get("mode") == "Overwrite" or given.get("outputMode") == "Complete"
+        is_ours = any(name.startswith("changelog-") for name in records)
+        version = given.get("version")
+        restored = int(_NONE if version is None else version) if operation == "RESTORE" else None
+        overwrites = of_all and not of_part and not is_ours
+        return cls(operation, max(own, default=_NONE), restored, overwrites)
+
+
+def whole_versions(
+    kept: Commit,
+    entries: Sequence[LogEntry | None],
+    number: int,
+    accepted: int = _NONE,
+    stored: int | None = None,
+) -> list[int]:
+    """Return the versions that have the last commit of a query.
+
+    Parameters
+    ----------
+    kept : Commit
+    entries : sequence of LogEntry or None
+        The entries after ``kept.since``; None for those that were cleaned up.
+    number : int
+        The number of the micro-batch to write.
+    accepted : int
+        The version that the table's owner accepts; -1 if there is none.
+    stored : int or None
+        The query's transaction in the newest version.
+    """
+    # The last micro-batch: -1 before the commit, and None in a version that lacks earlier ones.
+    at: dict[int, int | None] = {kept.since: _NONE}
+    for version, entry in enumerate(entries, kept.since + 1):
+        last, later = at[version - 1], entries[version - kept.since :]
+        if entry is None:
+            in_all = min(kept.record, kept.record if stored is None else stored)
+            last = last if None in later[:1] else in_all
+        elif entry.restored is not None and (version > accepted or entry.restored > _NONE):
+            last = at.get(entry.restored)
+        elif entry.overwrites and version > accepted:
+            last = None
+        elif last is not None:
+            last = max(last, entry.record)
+        at[version] = last
+    newer = [each.record for each in entries[max(0, accepted - kept.since) :] if each]
+    # A checkpoint that was set back repeats the micro-batch.
+    needed = max([*newer, kept.record if record_of(kept.record).number < number else _NONE])
+    return [version for version, last in at.items() if last is not None and last >= needed]
+
+
+@dataclass
+class OwnCommits:
+    """The commits of a running query in a table.
+
+    Parameters
+    ----------
+    table : str
+        The table, for errors.
+    sql_name : str
+    state : TableState or None
+        The version that was read last.
+    """
+
+    table: str
+    sql_name: str
+    state: TableState | None = None
+    _run: tuple[str, str | None] | None = None
+    _kept: Commit | None = None
+
+    @property
+    def _accepted(self) -> int:
+        """The version that the table's owner accepts; -1 if there is none."""
+        of, _, version = ((self.state and self.state.accepted) or "").partition(":")
+        is_own = self.state is not None and of == self.state.id and version.isdecimal()
+        return int(version) if is_own else _NONE
+
+    def application(self, batch: Batch) -> str:
+        """Return the name of the query's record in the table."""
+        return batch.application + f"-{self._accepted}" * (self._accepted > _NONE)
+
+    def record(
+        self, spark: SparkSession, batch: Batch, state: TableState, *, is_stored: bool = False
+    ) -> Record | None:
+        """Return the table's record of a query, whose last commit it has.
+
+        Parameters
+        ----------
+        spark : SparkSession
+        batch : Batch
+        state : TableState
+        is_stored : bool
+            Whether the state was read from storage just now, and not from a session's memory.
+
+        Raises
+        ------
+        CommitLostError
+        """
+        self.state = state
+        stored = state.transaction(self.application(batch))
+        run = batch.query, spark.sparkContext.getLocalProperty("spark.jobGroup.id")
+        if self._run != run:
+            self._run, self._kept = run, _read(spark, batch, self.sql_name)
+        kept = self._kept
+        is_last = kept and is_stored and (state.version, stored) == (kept.since + 1, kept.record)
+        if kept is not None and (not is_last or kept.id != state.id):
+            self._require_last(Files(spark, raw=True), batch, kept, stored)
+        return None if stored is None else record_of(stored)
+
+    def _require_last(self, files: Files, batch: Batch, kept: Commit, stored: int | None) -> None:
+        """Raise an error if the newest version lacks the query's last commit, or a later one."""
+        state, accepted = self.state, self._accepted
+        assert state is not None
+        accept = (
+            f"accept the table as it is: ALTER TABLE {self.sql_name} SET TBLPROPERTIES "
+            f"('{ACCEPTED}' = '{state.id}:{state.version}')"
+        )
+        if kept.id != state.id:
+            if accepted == _NONE:
+                raise self._lost(
+                    batch,
+                    f"it is not the table that this query wrote, whose id was {kept.id}. Bring that "
+                    f"table back. Or, if this one has the same rows, {accept}",
+                )
+            return
+        entries = _entries(files, batch, state, kept.since)
+        if None in entries and stored is None:
+            _log.warning(
+                "%s: its log was cleaned up, and has no transaction of this query: whether it still "
+                "has the last commit of this query is not known",
+                self.table,
+            )
+        whole = whole_versions(kept, entries, batch.number, accepted, stored)
+        if whole and whole[-1] == state.version:
+            return
+        undone = entries[whole[-1] - kept.since] if whole and entries else None
+        if undone is None:
+            raise self._lost(
+                batch,
+                f"its log lacks micro-batch {record_of(kept.record).number}, which this query "
+                f"committed after version {kept.since}: another writer replaced the commit, or the "
+                "table was set back. Bring the newest table back. Or set the checkpoint back to the "
+                "same moment, or start from a new one, which reads the topic again",
+            )
+        then = "make sure that it has the source's rows"
+        if undone.restored is not None:
+            then = "set the checkpoint back to the same moment"
+        raise self._lost(
+            batch,
+            f"its version {whole[-1] + 1} ({undone.operation}) undid commits of this query, whose "
+            f"rows would be missing. Undo it: RESTORE TABLE {self.sql_name} TO VERSION AS OF "
+            f"{whole[-1]}. Or {then}, and {accept}",
+        )
+
+    def _lost(self, batch: Batch, reason: str) -> CommitLostError:
+        return CommitLostError(
+            f"{self.table}: micro-batch {batch.number} was not written: {reason}"
+        )
+
+    def keep(self, spark: SparkSession, batch: Batch | None) -> None:
+        """Keep the commit of a micro-batch, after whose `record` it was made."""
+        state = self.state
+        if batch is None or state is None or checkpoint_file(spark, batch, "", "") is None:
+            return
+        turn = 0 if self._kept is None else self._kept.turn + 1
+        kept = Commit(self.sql_name, state.id, state.version, version_of(batch), turn)
+        self._kept = kept
+        values = msgspec.structs.asdict(kept)
+        show_in_checkpoint(spark, batch, f"{_FOLDER}/{turn % 2}", **values)
+
+
+def _read(spark: SparkSession, batch: Batch, table: str) -> Commit | None:
+    """Return the last commit that the checkpoint of a query has; None if it has none."""
+    files = Files(spark, raw=True)
+    paths = [checkpoint_file(spark, batch, f"{_FOLDER}/{turn}", table) for turn in (0, 1)]
+    texts = [files.read(path) for path in paths if path is not None and files.exists(path)]
+    # A query may have been killed while it wrote one.
+    commits = [msgspec.json.decode(text, type=Commit) for text in texts if text.endswith("}")]
+    return max(commits, key=lambda each: each.turn, default=None)
+
+
+def _entries(files: Files, batch: Batch, state: TableState, since: int) -> list[LogEntry | None]:
+    """Return the entries of a log after a version; None for those that it no longer has."""
+    names = [f"{state.log}/{each:020}.json" for each in range(since + 1, state.version + 1)]
+    return [
+        LogEntry.parse(files.read(name), batch.application) if files.exists(name) else None
+        for name in names
+    ]
