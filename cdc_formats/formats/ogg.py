@@ -126,6 +126,11 @@ class OggJson(Format):
     }
     table_identity: ClassVar[Mapping[str, str]] = {"table": "table_include"}
 
+    def table_parts(self, names: Sequence[str | None]) -> Sequence[str | None]:
+        """Return the parts of ``SCHEMA.TABLE`` or ``CATALOG.SCHEMA.TABLE``."""
+        name = names[0] if names else None
+        return names if name is None or name.count(".") > 2 else name.split(".")
+
     def reader(self, rows: RowConverter, *, keyed: bool = False) -> Reader:
         """Return the reader of one table's messages."""
         return _Reader(self.envelope(rows), rows, table_filter(self), keyed=keyed).guarded()
@@ -193,8 +198,8 @@ class OggJson(Format):
     ) -> ControlEvent:
         """Return the table and its prefix in ``CATALOG.SCHEMA.TABLE``."""
         table = named(read_object(value).get("table")) if value else None
-        parts = table.split(".") if table and table.count(".") < 3 else [table]
-        database, schema, name = [None] * (3 - len(parts)) + parts
+        parts = self.table_parts([table])
+        database, schema, name = [None] * (3 - len(parts)) + [*parts]
         return ControlEvent(reason, database, schema, name)
 
 

@@ -35,6 +35,7 @@ from cdc_formats.values.schema import (
     SqlType,
     backquoted,
     columns as to_columns,
+    source_id,
 )
 from normalize.core.arrow import (
     arrow_type,
@@ -72,7 +73,6 @@ from normalize.spark.plans import partition_count, rows_of
 from .latest import stored
 from .merge import ABSENT_COLUMN, BASE_COLUMN
 from .packed import collected, packed
-from .table_options import source_id
 
 SUMMARY = "__summary"
 """The column with `PassSummary` as MessagePack; NULL in changes."""
@@ -272,6 +272,7 @@ class TableChanges(HeldChanges):
             merged,
         )
         self.previous_key, self.source_key = _previous_key(plan), _source_key(plan)
+        self.table_parts = plan.format.traits.table_parts
         self.has_position, self.topic_ids = options.position_column is not None, options.topic_ids
         self.summary, self.partitions = summary, dict[tuple[str, int], PartitionSummary]()
         self.moved: list[bytes | None] = []
@@ -358,7 +359,7 @@ class TableChanges(HeldChanges):
         names = [
             changes.column(f"m{index}").to_pylist() for index in range(len(self.output.metadata))
         ]
-        shards = map(source_id, zip(*names, strict=True))
+        shards = map(source_id, map(self.table_parts, zip(*names, strict=True)))
         return [shard or topic for shard in shards] or [topic] * len(changes)
 
     def _typed(self, changes: pa.RecordBatch) -> pa.RecordBatch:

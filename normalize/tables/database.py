@@ -77,7 +77,7 @@ from .route import (
 )
 from .schema import TableSchema
 from .schema_store import SchemaStore
-from .table_options import Selection, SyncError, TableOptions, misspelt, wrong_options
+from .table_options import Selection, SyncError, TableOptions, misnamed, misspelt, wrong_options
 from .targets import (
     ConflictError,
     RefusedError,
@@ -503,6 +503,7 @@ class SyncDatabase:
             if not self.tables[table].schema.stopped
         ]
         failed += self._above_limit(parts.keys() - unread.keys())
+        failed += self._misnamed(parts.keys() - unread.keys())
         refused = {failure.table for failure in failed} | unread.keys()
         readable = {table: part for table, part in parts.items() if table not in refused}
         failed += filter(None, self._in_parallel(readable))
@@ -527,6 +528,23 @@ class SyncDatabase:
         return [
             Failure(table, text, of_table=True) for table in above_limit(new, len(owned), limit)
         ]
+
+    def _misnamed(self, tables: Collection[str]) -> list[Failure]:
+        """Return the errors of tables whose entry in `tables=`, or whose file, has another name."""
+        entries, file = misnamed(self.tables, self.options), self.query.store.file
+        texts = {
+            table: f"tables= has options for {name!r}, and the messages name {table!r}: correct the "
+            f"entry, or add {table!r}: TableOptions() if there are two tables"
+            for table, name in entries.items()
+        }
+        # Release 0.2 took the names of GoldenGate's tables for one part.
+        texts |= {
+            table: f"its file is {file(backquoted(table))}, with its name in backquotes: stop the "
+            f"query, rename the file to {file(table)}, and remove the backquotes in its `table`"
+            for table in tables
+            if backquoted(table) in self.tables
+        }
+        return [Failure(table, texts[table], of_table=True) for table in tables if table in texts]
 
     def _require_no_fatal(self, failed: Sequence[Failure]) -> None:
         fatal = [

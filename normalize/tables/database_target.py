@@ -285,7 +285,7 @@ def table_name(template: str, source: str) -> str:
     ----------
     template : str
     source : str
-        Same as `table_options.source_id`, or a topic. Its last part is the table, the part before it the schema,
+        Same as `cdc_formats.values.schema.source_id`, or a topic. Its last part is the table, the part before it the schema,
         and the first of three the database. A producer that writes two parts has no schema of its
         own, and so ``{schema}`` and ``{database}`` are the same.
 

@@ -13,7 +13,8 @@ from pyspark.sql.types import StructType
 
 from cdc_formats.errors import ArgumentError, ChangelogError, SchemaError
 from cdc_formats.format import Format
-from cdc_formats.values.schema import Column, backquoted, quote
+from cdc_formats.values.masks import folded
+from cdc_formats.values.schema import Column, quote
 from normalize.arguments import names_of
 from normalize.dataframe import table_columns
 
@@ -219,25 +220,6 @@ class TableOptions:
         )
 
 
-def source_id(names: Iterable[object]) -> str:
-    """Return a source table's name as users write it (``shop.orders``), dotted parts in backquotes.
-
-    Parameters
-    ----------
-    names : iterable
-        The names in a message; None for one that it does not have.
-
-    Examples
-    --------
-    >>> source_id(["shop", None, "orders"]), source_id(["shop", "order.items"])
-    ('shop.orders', 'shop.`order.items`')
-    """
-    named = [str(name) for name in names if name is not None]
-    return ".".join(
-        backquoted(name) if {".", "`"} & set(name) or not name else name for name in named
-    )
-
-
 @contextmanager
 def wrong_options(argument: str) -> Iterator[None]:
     """Raise an error of the block as one of an argument.
@@ -282,6 +264,25 @@ def misspelt(tables: Collection[str], options: Collection[str]) -> dict[str, str
         name: get_close_matches(name, without, 1, 0.85) for name in options if name not in tables
     }
     return {name: similar[0] for name, similar in near.items() if similar}
+
+
+def misnamed(tables: Collection[str], options: Collection[str]) -> dict[str, str]:
+    """Return tables without options, each with the name in `options` that differs in quotes or case.
+
+    Names of other tables are left out.
+
+    Examples
+    --------
+    >>> misnamed(["SHOP.ORDERS", "shop.items"], ["`SHOP.ORDERS`", "shop.items"])
+    {'SHOP.ORDERS': '`SHOP.ORDERS`'}
+    """
+    unused = {_without_quotes(name): name for name in options if name not in tables}
+    without = {table: _without_quotes(table) for table in tables if table not in options}
+    return {table: unused[plain] for table, plain in without.items() if plain in unused}
+
+
+def _without_quotes(name: str) -> str:
+    return folded(re.sub('[`"]', "", name))
 
 
 @dataclass(frozen=True)

@@ -33,6 +33,7 @@ def test_errors_of_tables_and_their_remedies(sync: BoundedSync) -> None:
         "shop.started": TableOptions(scd_type=2),
         "shop.tracked": TableOptions(scd_type=2, track_history="note"),
         "shop.sharded": TableOptions(**shards),  # type: ignore[arg-type]
+        "SHOP.`cased`": TableOptions(where="id > 1"),
     }
     write(
         sync,
@@ -50,6 +51,7 @@ def test_errors_of_tables_and_their_remedies(sync: BoundedSync) -> None:
             ],
             "twice": [("insert", ORDER, None, "a"), ("insert", OTHER, None, "b")],
             "lost": [("delete", ORDER)],
+            "cased": [("insert", ORDER), ("insert", OTHER)],
         },
     )
     text = sync.error(tables=tables)
@@ -80,6 +82,10 @@ def test_errors_of_tables_and_their_remedies(sync: BoundedSync) -> None:
         "b.twice": "the target 'twice' is that of a.twice and of b.twice: pass another template of names",
         "shop.lost": "its first records are deletes, from which no schema can be inferred, and ",
         "shop.rows": "[SCHEMA] ",
+        "shop.cased": (
+            "tables= has options for 'SHOP.`cased`', and the messages name 'shop.cased': correct "
+            "the entry, or add 'shop.cased': TableOptions() if there are two tables"
+        ),
     }
     assert [
         f"{table}: {sentence}"
@@ -107,10 +113,11 @@ def test_errors_of_tables_and_their_remedies(sync: BoundedSync) -> None:
         "shop.sharded": TableOptions(**shards, types={"name": "STRING"}),  # type: ignore[arg-type]
         "a.twice": TableOptions(name="once"),
         "shop.lost": TableOptions(schema="id BIGINT", primary_key="id"),
+        "shop.cased": TableOptions(where="id > 1"),
     }
     sync.run(tables=remedies, exclude="shop[.](typed|absent|placed)")
     assert rows_of(
-        sync, ["fine", "rows", "softly", "kinds", "sharded", "once", "twice", "lost"]
+        sync, ["fine", "rows", "softly", "kinds", "sharded", "once", "twice", "lost", "cased"]
     ) == {
         "fine": [ORDER],
         "rows": [ORDER, {"id": 2}],
@@ -120,6 +127,7 @@ def test_errors_of_tables_and_their_remedies(sync: BoundedSync) -> None:
         "once": [ORDER],
         "twice": [OTHER],
         "lost": [],
+        "cased": [OTHER],
     }
     assert [row["id"] for row in sync.rows("started")] == [1]
     assert [row["name"] for row in sync.rows("tracked")] == ["a"]
@@ -151,6 +159,30 @@ def test_stopped_tables_stay_stopped_and_the_others_go_on(
         [ORDER],
         [{"id": 1}, {"id": 2}, {"id": 3}],
     )
+
+
+def test_file_of_a_table_of_goldengate_by_release_0_2(sync: BoundedSync) -> None:
+    row = {"table": "SHOP.ORDERS", "primary_keys": ["ID"], "op_type": "I"}
+
+    def produce(number: int) -> None:
+        sync.produce("t", [(None, json.dumps(row | {"after": {"ID": number}}).encode())])
+
+    options = {"format": "ogg-json", "tables": {"SHOP.ORDERS": TableOptions(name="SHOP.ORDERS")}}
+    produce(1)
+    sync.run(**options)
+    sync.edit("SHOP.ORDERS", '"table": "SHOP.ORDERS"', '"table": "`SHOP.ORDERS`"')
+    earlier = sync.path("%60SHOP.ORDERS%60")
+    sync.path("SHOP.ORDERS").rename(earlier)
+    produce(2)
+    text = sync.error(**options)
+    assert (
+        f"SHOP.ORDERS: its file is {earlier}, with its name in backquotes: stop the query" in text
+    )
+    assert sync.rows("SHOP.ORDERS") == [{"ID": 1}]
+    earlier.rename(sync.path("SHOP.ORDERS"))
+    sync.edit("SHOP.ORDERS", '"table": "`SHOP.ORDERS`"', '"table": "SHOP.ORDERS"')
+    sync.run(**options)
+    assert sync.rows("SHOP.ORDERS") == [{"ID": 1}, {"ID": 2}]
 
 
 def test_target_of_a_table_without_records_since_the_restart_is_taken(sync: BoundedSync) -> None:
