@@ -137,7 +137,7 @@ def main() -> None:
         # 50, the default, are for tables of many files.
         spark.conf.set("spark.databricks.delta.snapshotPartitions", "2")
         # Nothing else writes these tables.
-        database = DeltaDatabase(f"{folder}/lake", only_writer=True)
+        database = DeltaDatabase(f"{folder}/lake", only_writer=True, on_question="guess")
         writer = sync_database(
             spark,
             TOPIC,

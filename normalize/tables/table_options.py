@@ -33,6 +33,12 @@ class SyncError(ChangelogError, RuntimeError):
     condition = "SYNC"
 
 
+class OpenQuestionError(SyncError):
+    """The error for a table with a question that the messages do not answer."""
+
+    condition = SyncError.condition
+
+
 @dataclass(frozen=True, kw_only=True)
 class TableOptions:
     """Options of one source table, or of one table merged from shards.

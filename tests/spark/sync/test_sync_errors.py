@@ -93,7 +93,7 @@ def test_errors_of_tables_and_their_remedies(sync: BoundedSync) -> None:
         if f"{table}: {sentence}" not in text
     ] == []
     assert "has no column __START_AT, __END_AT, which scd_type=2 requires: run ALTER TABLE" in text
-    assert text.startswith("[SYNC] a.twice: ")
+    assert text.startswith("[SYNC] shop.cased: ")
     assert text.endswith(". The other tables of the micro-batch are written")
     assert "shop.fine" not in text
     assert sorted(path.name for path in (sync.folder / "lake").iterdir()) == [
@@ -183,6 +183,51 @@ def test_file_of_a_table_of_goldengate_by_release_0_2(sync: BoundedSync) -> None
     sync.edit("SHOP.ORDERS", '"table": "`SHOP.ORDERS`"', '"table": "SHOP.ORDERS"')
     sync.run(**options)
     assert sync.rows("SHOP.ORDERS") == [{"ID": 1}, {"ID": 2}]
+
+
+@pytest.mark.parametrize("on_question", ["fail", "stop_table"])
+def test_a_question_is_answered_before_anything_is_written(
+    sync: BoundedSync, on_question: str
+) -> None:
+    options = {
+        "format": "debezium-json",
+        "target": replace(sync.tables.database, on_question=on_question),
+        "exclude": "[.]dropped",
+    }
+    row, decimal = {"id": "a"}, {"price": "Cr1t6rqqFik=", "seen_at": 1767323045000}
+
+    def stopped(table: str, **more: object) -> str:
+        if on_question == "fail":
+            text = sync.error(**options, **more)
+        else:
+            sync.run(**options, **more)
+            text = f"{table}: {sync.file(table)['stopped']}"
+        return text
+
+    sync.produce("t", [debezium("plain", "c", None, row)])
+    sync.produce("t", [debezium("asked", "c", None, row | decimal)])
+    text = stopped("shop.asked")
+    assert (
+        "shop.asked: its messages do not show the types of columns, `price STRING` (every" in text
+    )
+    assert "; `seen_at BIGINT` (an integer; " in text
+    assert "): pass tables={'shop.asked': TableOptions(types=...)} with the type of each" in text
+    assert sync.rows("plain") == [row]
+    assert [path.name for path in (sync.folder / "lake").iterdir()] == ["plain"]
+    answers = {"price": "as_is", "seen_at": "TIMESTAMP(3)"}
+    asked = {"shop.asked": TableOptions(types=answers)}
+    mode = {"format_options": {"time_precision_mode": "adaptive"}}
+    if on_question == "fail":
+        sync.run(**options, **mode, tables=asked)
+        assert sync.file("shop.asked")["schema"][1:] == ["price STRING", "seen_at TIMESTAMP(3)"]
+    sync.produce("t", [debezium("plain", "c", None, {"id": "b", "photo": "Cr1t6rqqFik="})])
+    assert "shop.plain: its messages do not show the types of columns, `photo STRING` (" in stopped(
+        "shop.plain", **mode, tables=asked
+    )
+    assert (sync.rows("plain"), sync.file("shop.plain")["schema"]) == (
+        [row],
+        ["id STRING NOT NULL"],
+    )
 
 
 def test_target_of_a_table_without_records_since_the_restart_is_taken(sync: BoundedSync) -> None:
@@ -295,8 +340,8 @@ def test_unchanged_values_and_truncates_of_debezium(
     ).encode()
     sync.produce("orders", [debezium("orders", "c", None, order | {"qty": 1})])
     sync.run(format="debezium-json")
-    guessed = "shop.orders: the types of these columns are guesses: id BIGINT NOT NULL (an integer"
-    assert guessed in caplog.text
+    guessed = "shop.orders: the types of `id`, `photo`, `qty` are guesses, and "
+    assert f"{guessed}{sync.path('shop.orders')} has the questions" in caplog.text
     assert sync.file("shop.orders")["questions"].keys() == {"id", "qty", "photo"}
     caplog.clear()
     sync.produce("orders", [toasted(2)])
