@@ -139,8 +139,11 @@ class CanalFormat(MysqlFormat):
     @property
     def encodings(self) -> Handling:
         """Text; bytes as declared."""
-        binary = self.binary_handling_mode or "latin1 or hex"
-        return Handling(binary=binary, time_zone=self.time_zone, native=False)
+        return Handling(
+            binary=self.binary_handling_mode or "latin1 or hex",
+            time_zone=self.time_zone,
+            native=False,
+        )
 
     def encoder(
         self, columns: str | Sequence[Column], *, unique_key: Sequence[str] = ()

@@ -128,8 +128,7 @@ class OggJson(Format):
 
     def table_parts(self, names: Sequence[str | None]) -> Sequence[str | None]:
         """Return the parts of ``SCHEMA.TABLE`` or ``CATALOG.SCHEMA.TABLE``."""
-        name = names[0] if names else None
-        return names if name is None or name.count(".") > 2 else name.split(".")
+        return names[0].split(".") if names and names[0] and names[0].count(".") < 3 else names
 
     def reader(self, rows: RowConverter, *, keyed: bool = False) -> Reader:
         """Return the reader of one table's messages."""

@@ -17,10 +17,6 @@ UNDECLARED_BINARY = (
 )
 
 
-TEXT_OR_HEX = (
-    "text or hexadecimal digits? Set binary_handling_mode='hex' (Tencent DTS), or 'latin1' if the "
-    "bytes are this text"
-)
 _HEX = re.compile("0x(?:[0-9A-Fa-f]{2})*")
 
 
@@ -61,7 +57,12 @@ def _converter(sql_type: SqlType, handling: Handling) -> Converter:
             if handling.binary is None:
                 raise refuse(sql_type, value, UNDECLARED_BINARY)
             if handling.binary == "latin1 or hex" and _HEX.fullmatch(value):
-                raise refuse(sql_type, value, TEXT_OR_HEX)
+                raise refuse(
+                    sql_type,
+                    value,
+                    "text or hexadecimal digits? Set binary_handling_mode='hex' (Tencent DTS), or "
+                    "'latin1' if the bytes are this text",
+                )
             try:
                 raw: bytes = read(value)
             except ValueError:  # binascii.Error and UnicodeError are ValueErrors

@@ -515,8 +515,8 @@ def _kafka(job: Job, format: Format) -> Iterator[Finding]:
     yield Finding(True, f"the broker and the login; topics: {topics}; {len(records)} records read")
     for each in records:
         with suppress(DecodeError):  # the mode decides
-            record = each.key, each.value, each.headers
-            samples.setdefault(router.route(each.topic, *record).table, []).append(record)
+            routed = router.route(each.topic, each.key, each.value, each.headers)
+            samples.setdefault(routed.table, []).append((each.key, each.value, each.headers))
     for table in sorted(samples.keys() - {""}):
         with suppress(ChangelogError):  # the query explains it
             yield from _open_types(job, format, table, samples[table])
@@ -530,11 +530,11 @@ def _open_types(
     schema = decide(table, records, format=format, passed_options=(), options=options)
     masks = format.handling.masks.of_columns(schema.names, table)
     if questions := open_types(schema, options, masks):
-        text = (
+        yield Finding(
+            False,
             f"types in {table}: {questions_text(schema.columns, questions)}. Write them, or {AS_IS}, "
-            f"into tables.{table}.types (on_question is {job.arguments['target'].on_question})"
+            f"into tables.{table}.types (on_question is {job.arguments['target'].on_question})",
         )
-        yield Finding(False, text)
 
 
 def _folder(name: str, location: str) -> Finding:

@@ -82,8 +82,8 @@ from .table_options import (
     Selection,
     SyncError,
     TableOptions,
-    misnamed,
     misspelt,
+    without_quotes,
     wrong_options,
 )
 from .targets import (
@@ -557,11 +557,12 @@ class SyncDatabase:
 
     def _misnamed(self, tables: Collection[str]) -> list[Failure]:
         """Return the errors of tables whose entry in `tables=`, or whose file, has another name."""
-        entries, file = misnamed(self.tables, self.options), self.query.store.file
+        file = self.query.store.file
         texts = {
             table: f"tables= has options for {name!r}, and the messages name {table!r}: correct the "
             f"entry, or add {table!r}: TableOptions() if there are two tables"
-            for table, name in entries.items()
+            for name, table in misspelt(self.tables, self.options).items()
+            if without_quotes(name) == without_quotes(table)
         }
         # Release 0.2 took the names of GoldenGate's tables for one part.
         texts |= {

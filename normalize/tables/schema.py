@@ -455,7 +455,7 @@ def open_types(
     schema : TableSchema
     options : TableOptions
     masks : Masks
-        Of the table's columns.
+        The masks for the columns of the table.
     known : collection of str
         Columns to leave out.
     """
@@ -474,11 +474,13 @@ def questions_text(columns: Sequence[Column], questions: Mapping[str, str]) -> s
     >>> questions_text(to_columns("id BIGINT, a INT, b INT"), {"a": "what is it?", "b": "what is it?"})
     '`a INT`, `b INT` (what is it?)'
     """
-    asked = dict[str, list[str]]()
+    columns_of = dict[str, list[str]]()
     for column in columns:
         if column.name in questions:
-            asked.setdefault(questions[column.name], []).append(f"{column.name} {column.type}")
-    return "; ".join(f"{shown_names(names)} ({printable(text)})" for text, names in asked.items())
+            columns_of.setdefault(questions[column.name], []).append(f"{column.name} {column.type}")
+    return "; ".join(
+        f"{shown_names(names)} ({printable(text)})" for text, names in columns_of.items()
+    )
 
 
 def _notes(inferred: InferredSchema) -> tuple[str, ...]:

@@ -265,29 +265,23 @@ def misspelt(tables: Collection[str], options: Collection[str]) -> dict[str, str
     >>> misspelt(["shop.orders", "shop.items"], ["shop.order", "shop.items", "other"])
     {'shop.order': 'shop.orders'}
     """
-    without = [table for table in tables if table not in options]
+    without = {without_quotes(table): table for table in tables if table not in options}
     near = {
-        name: get_close_matches(name, without, 1, 0.85) for name in options if name not in tables
+        name: get_close_matches(without_quotes(name), without, 1, 0.85)
+        for name in options
+        if name not in tables
     }
-    return {name: similar[0] for name, similar in near.items() if similar}
+    return {name: without[similar[0]] for name, similar in near.items() if similar}
 
 
-def misnamed(tables: Collection[str], options: Collection[str]) -> dict[str, str]:
-    """Return tables without options, each with the name in `options` that differs in quotes or case.
-
-    Names of other tables are left out.
+def without_quotes(name: str) -> str:
+    """Return text that is equal for names that differ only in quotes or case.
 
     Examples
     --------
-    >>> misnamed(["SHOP.ORDERS", "shop.items"], ["`SHOP.ORDERS`", "shop.items"])
-    {'SHOP.ORDERS': '`SHOP.ORDERS`'}
+    >>> without_quotes("`SHOP.ORDERS`") == without_quotes("shop.orders")
+    True
     """
-    unused = {_without_quotes(name): name for name in options if name not in tables}
-    without = {table: _without_quotes(table) for table in tables if table not in options}
-    return {table: unused[plain] for table, plain in without.items() if plain in unused}
-
-
-def _without_quotes(name: str) -> str:
     return folded(re.sub('[`"]', "", name))
 
 

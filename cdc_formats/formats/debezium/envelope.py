@@ -250,9 +250,8 @@ def envelope_of(rows: RowConverter, **more: Any) -> Envelope:
 
 def _inspect(message: Any, kind: RowKind | Ignored | None) -> Ignored | None:
     """Return the reason of a message without rows; raise if the connector writes cells."""
-    connector = member(message.source, "connector")
-    refuse_cells(connector)
-    if connector == "TiCDC" and message.op == "m":  # a watermark
+    refuse_cells(member(message.source, "connector"))
+    if message.op == "m" and member(message.source, "connector") == "TiCDC":  # a watermark
         return Ignored.HEARTBEAT
     return _WITHOUT_ROWS.get(message.op) if kind is None and isinstance(message.op, str) else None
 

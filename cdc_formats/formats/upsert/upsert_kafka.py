@@ -152,8 +152,9 @@ class UpsertKafka(UpsertOptions):
             )
         parts = self._parts(columns, unique_key)
         types = {columns[index].name: columns[index].type.name for index in parts.value_indices}
-        is_row = types.get("after") in ("MAP", "STRUCT", "VARIANT")
-        if is_row and is_wrapped_row(types.keys() - {*unique_key}):
+        if types.get("after") in ("MAP", "STRUCT", "VARIANT") and is_wrapped_row(
+            types.keys() - {*unique_key}
+        ):
             raise SchemaError(f"the columns are those of an envelope: {WRAPPED}")
 
     def _parts(self, columns: Sequence[Column], unique_key: Sequence[str]) -> _Parts:
