@@ -132,11 +132,14 @@ class PassSummary(msgspec.Struct, array_like=True):
         is asked.
     stamps : (int, int) or None
         The least and the greatest timestamp of the records, in ms; None without records.
+    torn : int
+        Same as in `ChangeHolder`; not counted where Spark merges the changes of several tasks.
     """
 
     partitions: list[PartitionSummary] = []
     source_keys: set[tuple[str, ...]] = set()
     stamps: tuple[int, int] | None = None
+    torn: int = 0
 
     def stamped(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Yield the batches of a task, and note their timestamps."""
@@ -150,6 +153,7 @@ class PassSummary(msgspec.Struct, array_like=True):
         self.partitions += other.partitions
         self.source_keys |= other.source_keys
         self._add_stamps(other.stamps)
+        self.torn += other.torn
 
     def _add_stamps(self, stamps: tuple[int, int] | None) -> None:
         both = [each for each in (self.stamps, stamps) if each is not None]
@@ -318,7 +322,7 @@ class TableChanges(HeldChanges):
 
     def finish(self) -> Iterator[pa.RecordBatch]:
         yield from super().finish()
-        self.summary.partitions = [*self.partitions.values()]
+        self.summary.partitions, self.summary.torn = [*self.partitions.values()], self.last.torn
         summary = pa.array([encode(self.summary)], pa.binary())
         columns = [
             summary if field.name == "fact" else pa.nulls(1, field.type) for field in self.schema
@@ -679,6 +683,7 @@ def collected_changes(
     last_of_keys = LastOfKeys()
     last_of_keys.add(changes.rows)
     rows = pa.Table.from_batches(last_of_keys.finish("log"), changes.rows.schema)
+    changes.result.summary.torn += last_of_keys.torn
     return changes._replace(rows=rows, result=changes.result._replace(rows=rows.num_rows))
 
 

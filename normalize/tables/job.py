@@ -210,6 +210,7 @@ class TableJob:
     _ignored: set[str] = field(default_factory=set)
     _unused_masks: set[str] = field(default_factory=set)
     _asked: set[str] = field(default_factory=set)
+    _warned_of_torn: bool = False
     _prepared: tuple[Column, ...] = ()
     _started: bool = False
     _usable: tuple[Column, ...] | None = None
@@ -771,13 +772,26 @@ class TableJob:
                 "they arrive"
             )
             _log.warning(text, self.table, counts[WITHOUT_POSITION])
+        torn = result.summary.torn
+        if torn and self.policy.position_column is None and not self._warned_of_torn:
+            self._warned_of_torn = True
+            _log.warning(
+                "%s: %s keys have records in several Kafka partitions, which only their timestamps "
+                "order: their rows may be older than the source's. Let the producer use the primary "
+                "key as the Kafka key%s",
+                self.table,
+                torn,
+                ""
+                if self.query.format.traits.positions
+                else f", or {self.remedy('position_column')}",
+            )
         self.records += records
         if records:
             bad = {name: counts[name] for name in BAD_RECORDS if counts.get(name)}
             stamps, now = zip(("oldest", "newest"), result.stamps, strict=True), time.time()
             lag = {of: now - stamp / 1000 for of, stamp in stamps}
             writer = {} if written is None else written._asdict()
-            self._publish(records=records, rows=result.rows, bad=bad, lag=lag, **writer)
+            self._publish(records=records, rows=result.rows, bad=bad, lag=lag, torn=torn, **writer)
         _log.info("%s: %s records applied in %.1f s", self.table, records, seconds)
 
     def _publish(self, **progress: Any) -> None:
