@@ -221,8 +221,12 @@ def resync(
         bool,
         typer.Option(
             "--again",
-            help="Replace a request with --source or --signal-topic whose command ended meanwhile.",
+            help="Replace a request that the query has not begun, or whose command ended meanwhile.",
         ),
+    ] = False,
+    cancel: Annotated[
+        bool,
+        typer.Option("--cancel", help="Withdraw a request that the query has not begun."),
     ] = False,
 ) -> None:
     """Read one table of a job file again, from its topic or its source, in the running query.
@@ -260,8 +264,9 @@ def resync(
         remove_missing=remove_missing,
         dry_run=dry_run,
         again=again,
+        cancel=cancel,
     )
-    if ended.reason:
+    if ended.reason and not cancel:
         raise typer.Exit(1)
 
 

@@ -235,6 +235,9 @@ class Traits(NamedTuple):
         the table's own name. Each has the option that selects its values by a regular expression,
         or empty text if there is none. Without entries, messages do not name their table, and the
         topic identifies it.
+    table_parts : callable
+        From the values of the columns in `table_identity` to the parts of the table's name. Declare
+        it if one of them has several parts: ``SHOP.ORDERS``.
     sampler : str
         The class that detection, profiles and inference ask about the format, as ``module:Class``:
         a `cdc_formats.topics.sampler.Sampler`. Decoding does not import it. Empty: the defaults.
@@ -271,6 +274,7 @@ class Traits(NamedTuple):
     uses_key: bool = False
     whole_rows: str = ""
     table_identity: Mapping[str, str] = MappingProxyType({})
+    table_parts: Callable[[Sequence[str | None]], Sequence[str | None]] = lambda names: names
     sampler: str = ""
     positions: str = "the format does not implement `Format.position`"
     position: Callable[[Any], Position | None] = lambda message: None

@@ -12,7 +12,7 @@ Its bytes have no mark of their own, so that only a clear case is recognized.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 from cdc_formats.errors import DecodeError, MalformedMessageError, WriterSchemaError
@@ -142,7 +142,20 @@ def _is_encrypted(message: Mapping[str, Any]) -> bool:
 
 def _connector(message: Mapping[str, Any]) -> Any:
     source = message.get("source")
-    return source.get("connector") if isinstance(source, dict) else None
+    return source.get("connector", source.get("origin")) if isinstance(source, dict) else None
+
+
+WRAPPED = (
+    "the row is in `after`, without an operation, as in CockroachDB's envelope=wrapped (its "
+    "default), which no format reads: create the changefeed with envelope=enriched and diff, and "
+    "read it as debezium-json"
+)
+_OF_WRAPPED = {"after", "before", "key", "mvcc_timestamp", "topic", "updated"}
+
+
+def is_wrapped_row(names: Collection[str]) -> bool:
+    """Whether a message's fields are those of CockroachDB's wrapped envelope."""
+    return "after" in names and _OF_WRAPPED.issuperset(names)
 
 
 _OBJECTS: tuple[tuple[Callable[[Mapping[str, Any]], bool], str], ...] = (
@@ -178,6 +191,7 @@ _OBJECTS: tuple[tuple[Callable[[Mapping[str, Any]], bool], str], ...] = (
         "CockroachDB wrote the delete without its row, which no format reads: create the changefeed "
         "with the option diff",
     ),
+    (is_wrapped_row, WRAPPED),
     (
         lambda message: message.get("op_type") == "K" and "table" in message,
         (

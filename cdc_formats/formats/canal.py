@@ -8,10 +8,10 @@ A message, which may hold several rows of one statement::
 =====================  ============================================================================
 type                   rows
 =====================  ============================================================================
-``INSERT``             ``+I`` for each element of ``data``
+``INSERT``, ``INIT``   ``+I`` for each element of ``data``
 ``UPDATE``             ``-U``, ``+U`` for each element; the before-image is ``data[i]`` overwritten
                        with ``old[i]``
-``DELETE``             ``-D`` for each element of ``data`` (``old`` is not read)
+``DELETE``             ``-D`` for each element of ``data``, or of ``old`` if ``data`` is null
 ``TRUNCATE``           `Ignored.TRUNCATE`
 other with ``isDdl``   `Ignored.DDL`
 other DDL types        `Ignored.DDL`; ``QUERY`` without ``isDdl`` (a statement's text):
@@ -28,6 +28,8 @@ row, from its state, and only if the statement set the primary key: Canal omits 
 change. Without the option ``binlog_row_image``, two kinds of messages are recognized as
 ``MINIMAL``: an update with an empty ``old[i]``, and a message with only the primary key in
 ``data[i]``. Other messages are read as whole rows. In an insert a missing column is NULL.
+
+``INIT`` and a delete in ``old`` are Huawei DRS's, bytes in hexadecimal digits Tencent DTS's.
 
 Types: text or null, read by the declared type (``mysqlType`` and ``sqlType`` are not used). Bytes
 are ISO-8859-1 characters.
@@ -83,7 +85,9 @@ from cdc_formats.values.json_reader import fields_struct, read_object
 from cdc_formats.values.schema import ABSENT, Column
 
 KINDS = {"INSERT": INSERT, "UPDATE": UPDATE_AFTER, "DELETE": DELETE}
-_DDL = dict.fromkeys(("CREATE", "ALTER", "ERASE", "RENAME", "CINDEX", "DINDEX"), Ignored.DDL)
+_DDL = dict.fromkeys(
+    ("CREATE", "ALTER", "ERASE", "RENAME", "CINDEX", "DINDEX", "INIT_DDL"), Ignored.DDL
+)
 _WITHOUT_ROWS = {**_DDL, "TRUNCATE": Ignored.TRUNCATE, "QUERY": Ignored.MESSAGE}
 
 
@@ -116,7 +120,7 @@ class MysqlFormat(Format):
 class CanalFormat(MysqlFormat):
     """The common parts of Canal's and TiCDC's formats."""
 
-    binary_handling_mode: str = choice("latin1", "base64")
+    binary_handling_mode: str | None = choice(None, "latin1", "base64", "hex")
 
     metadata: ClassVar[Mapping[str, MetadataColumn]] = {
         **MysqlFormat.metadata,
@@ -135,7 +139,11 @@ class CanalFormat(MysqlFormat):
     @property
     def encodings(self) -> Handling:
         """Text; bytes as declared."""
-        return Handling(binary=self.binary_handling_mode, time_zone=self.time_zone, native=False)
+        return Handling(
+            binary=self.binary_handling_mode or "latin1 or hex",
+            time_zone=self.time_zone,
+            native=False,
+        )
 
     def encoder(
         self, columns: str | Sequence[Column], *, unique_key: Sequence[str] = ()
@@ -159,8 +167,10 @@ class CanalJson(CanalFormat):
     binlog_row_image : {"FULL", "MINIMAL", "NOBLOB"} or None
         The server's ``binlog_row_image``. With ``FULL`` a missing column is NULL, otherwise it did
         not change.
-    binary_handling_mode : {"latin1", "base64"}
-        ``base64`` is the form that Flink reads and writes.
+    binary_handling_mode : {"latin1", "base64", "hex"} or None
+        How bytes are written: Canal as ISO-8859-1 characters, Flink as base64, and Tencent DTS as
+        ``hex`` (``0x48656C``). None: as Canal does, and a value that may be hexadecimal digits is an
+        error.
     time_zone : str or None
         The zone of zone-less text in a TIMESTAMP column (the zone of Canal's session with the
         server).
@@ -187,7 +197,7 @@ class CanalJson(CanalFormat):
         return Envelope(
             fields=MESSAGE,
             operation=("type",),
-            kinds={**KINDS, **_WITHOUT_ROWS},
+            kinds={**KINDS, "INIT": INSERT, **_WITHOUT_ROWS},
             inspect=lambda message, kind: (
                 Ignored.DDL if message.is_ddl is True and kind is not Ignored.TRUNCATE else None
             ),
@@ -195,9 +205,11 @@ class CanalJson(CanalFormat):
             before="old",
             deleted="data",
             images=Images(
+                remedy="Canal writes the row into `data`",
                 many="array",
                 before_has="changed columns",
                 missing_is_null=self.binlog_row_image == "FULL",
+                deleted_in_either=True,
             ),
             adjust=lambda event, value, index, keyed: _mark_partial(
                 event, value, index, partial, rows.unique_key if keyed else ()
@@ -234,7 +246,8 @@ def _mark_partial(
     keys = text_list(event.message.pk_names) or []
 
     def names(field: str) -> Collection[str]:
-        image: Mapping[str, Any] = read_object(value)[field][index]
+        message = read_object(value)
+        image: Mapping[str, Any] = (message[field] or message["old"])[index]
         return image
 
     # The reader skips undeclared columns: read the message again to find them in `old`.

@@ -126,6 +126,10 @@ class OggJson(Format):
     }
     table_identity: ClassVar[Mapping[str, str]] = {"table": "table_include"}
 
+    def table_parts(self, names: Sequence[str | None]) -> Sequence[str | None]:
+        """Return the parts of ``SCHEMA.TABLE`` or ``CATALOG.SCHEMA.TABLE``."""
+        return names[0].split(".") if names and names[0] and names[0].count(".") < 3 else names
+
     def reader(self, rows: RowConverter, *, keyed: bool = False) -> Reader:
         """Return the reader of one table's messages."""
         return _Reader(self.envelope(rows), rows, table_filter(self), keyed=keyed).guarded()
@@ -193,8 +197,8 @@ class OggJson(Format):
     ) -> ControlEvent:
         """Return the table and its prefix in ``CATALOG.SCHEMA.TABLE``."""
         table = named(read_object(value).get("table")) if value else None
-        parts = table.split(".") if table and table.count(".") < 3 else [table]
-        database, schema, name = [None] * (3 - len(parts)) + parts
+        parts = self.table_parts([table])
+        database, schema, name = [None] * (3 - len(parts)) + [*parts]
         return ControlEvent(reason, database, schema, name)
 
 

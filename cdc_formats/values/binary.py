@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+import re
 from functools import partial
 from typing import Any
 
@@ -14,6 +15,9 @@ UNDECLARED_BINARY = (
     "the schema declares text: set binary_handling_mode to the connector's binary.handling.mode, "
     "or declare STRING"
 )
+
+
+_HEX = re.compile("0x(?:[0-9A-Fa-f]{2})*")
 
 
 def base64_bytes(sql_type: SqlType, value: str) -> bytes:
@@ -39,6 +43,7 @@ _READERS: dict[str, Converter] = {
     "hex": lambda value: binascii.unhexlify(value.removeprefix("0x")),
     "base64-url-safe": partial(base64.b64decode, altchars=b"-_", validate=True),
     "latin1": lambda value: value.encode("latin-1"),
+    "latin1 or hex": lambda value: value.encode("latin-1"),
 }
 
 
@@ -51,6 +56,13 @@ def _converter(sql_type: SqlType, handling: Handling) -> Converter:
         if type(value) is str:
             if handling.binary is None:
                 raise refuse(sql_type, value, UNDECLARED_BINARY)
+            if handling.binary == "latin1 or hex" and _HEX.fullmatch(value):
+                raise refuse(
+                    sql_type,
+                    value,
+                    "text or hexadecimal digits? Set binary_handling_mode='hex' (Tencent DTS), or "
+                    "'latin1' if the bytes are this text",
+                )
             try:
                 raw: bytes = read(value)
             except ValueError:  # binascii.Error and UnicodeError are ValueErrors
@@ -65,6 +77,7 @@ _WRITERS: dict[str, Converter] = {
     "hex": bytes.hex,
     "base64-url-safe": lambda value: base64.urlsafe_b64encode(value).decode(),
     "latin1": lambda value: value.decode("latin-1"),
+    "latin1 or hex": lambda value: value.decode("latin-1"),
 }
 
 

@@ -190,6 +190,25 @@ def _unquoted(token: str) -> str:
     return token[1:-1].replace("``", "`") if token.startswith("`") else token
 
 
+def source_id(names: Iterable[object]) -> str:
+    """Return a source table's name as users write it (``shop.orders``), dotted parts in backquotes.
+
+    Parameters
+    ----------
+    names : iterable
+        The names in a message; None for one that it does not have.
+
+    Examples
+    --------
+    >>> source_id(["shop", None, "orders"]), source_id(["shop", "order.items"])
+    ('shop.orders', 'shop.`order.items`')
+    """
+    named = [str(name) for name in names if name is not None]
+    return ".".join(
+        backquoted(name) if {".", "`"} & set(name) or not name else name for name in named
+    )
+
+
 def columns(ddl: str | Iterable[Column]) -> tuple[Column, ...]:
     """Read Spark DDL text into columns.
 

@@ -66,7 +66,15 @@ _MOST_HELD = 65_536
 
 
 class ChangeHolder(Protocol):
-    """Holds the changes of a task."""
+    """Holds the changes of a task.
+
+    Attributes
+    ----------
+    torn : int
+        How many keys have changes of a second Kafka partition, of those that `finish` ordered.
+    """
+
+    torn: int
 
     def add(self, changes: pa.Table) -> None:
         """Add changes of one Kafka partition."""
@@ -323,6 +331,8 @@ def merged(changes: DataFrame, output: Output, row_order: RowOrder) -> DataFrame
 class AllChanges:
     """All changes of each key, not only the last; of several in one record, only the last."""
 
+    torn = 0
+
     def __init__(self) -> None:
         self.tables: list[pa.Table] = []
 
@@ -346,7 +356,7 @@ class LastOfKeys:
     """
 
     def __init__(self, least: int = _MOST_HELD) -> None:
-        self.tables: list[pa.Table] = []
+        self.torn, self.tables = 0, list[pa.Table]()
         self.rows, self.least, self.most = 0, least, least
 
     def add(self, changes: pa.Table) -> None:
@@ -365,6 +375,9 @@ class LastOfKeys:
         if row_order is not None:
             table = without_redeliveries(table, ("key",), ("stamp", "source", "offset"))
             keys, sources, stamps = numbers_of(table, "key", "source", "stamp")
+            if sources.any():
+                pairs = np.unique(keys * (sources.max() + 1) + sources)
+                self.torn = len(pairs) - len(np.unique(keys))
             if _has_partials(table):
                 table = _with_completed_rows(table, keys, sources, stamps)
             else:
@@ -663,7 +676,7 @@ class ChangesWithMoves:
     """
 
     def __init__(self) -> None:
-        self.tables: list[pa.Table] = []
+        self.torn, self.tables = 0, list[pa.Table]()
 
     def add(self, changes: pa.Table) -> None:
         self.tables.append(changes)
@@ -689,6 +702,7 @@ class ChangesWithMoves:
             changes = changes.filter(pc.invert(involved)).drop_columns([MOVED])
         unmoved.add(changes)
         yield from unmoved.finish(row_order)
+        self.torn = unmoved.torn
 
 
 def _followed(changes: pa.Table) -> pa.Table:

@@ -30,6 +30,8 @@ metric                                         labels, meaning
                                                extended
 ``changelog_table_missed_records_total``       query, table: records that were not applied, because
                                                the table is stopped
+``changelog_table_torn_keys_total``            query, table: keys that have records in several
+                                               Kafka partitions, which only timestamps order
 ``changelog_table_stopped``                    query, table: 1 if the table is stopped, or 0
 ``changelog_table_open_questions``             query, table: columns whose types are guesses
 ``changelog_table_writer``                     query, table, writer, reason: 1; what merged the last
@@ -72,6 +74,7 @@ _COUNTERS = {
         "Records that were not applied, because the table is stopped",
         "table",
     ),
+    "table_torn_keys": ("Keys that have records in several Kafka partitions", "table"),
 }
 """For each counter its description, and its labels after ``query``."""
 _GAUGES = {
@@ -226,6 +229,7 @@ class MetricsListener(StreamingQueryListener):
             ("table_rows", progress.rows),
             ("table_schema_changes", progress.schema_changes),
             ("table_missed_records", progress.missed),
+            ("table_torn_keys", progress.torn),
         ):
             self._counters[name].labels(query, table).inc(number)
         self._gauges["table_stopped"].labels(query, table).set(progress.stopped)

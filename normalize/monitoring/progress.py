@@ -202,6 +202,8 @@ class TableProgress:
     lag : mapping of str to float
         Seconds from Kafka's timestamp of the ``oldest`` and the ``newest`` record until the table
         was written; empty without records.
+    torn : int
+        The keys that have records in several Kafka partitions.
     resync : str
         The phase of a table that is read again, and then this is about nothing else; else empty.
     resync_left : int
@@ -223,6 +225,7 @@ class TableProgress:
     writer: str = ""
     reason: str = ""
     lag: Mapping[str, float] = field(default_factory=dict)
+    torn: int = 0
     resync: str = ""
     resync_left: int = 0
     unused_masks: int | None = None

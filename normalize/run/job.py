@@ -10,7 +10,8 @@ import inspect
 import math
 import os
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import MISSING, Field, dataclass, field, fields
 from difflib import get_close_matches
 from functools import cache
@@ -21,7 +22,13 @@ import msgspec
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
-from cdc_formats.errors import ArgumentError, ChangelogError, MissingDependencyError, SchemaError
+from cdc_formats.errors import (
+    ArgumentError,
+    ChangelogError,
+    DecodeError,
+    MissingDependencyError,
+    SchemaError,
+)
 from cdc_formats.format import Format
 from cdc_formats.topics.client import from_environment
 from normalize.arguments import as_format, check_location, names_of
@@ -31,6 +38,7 @@ from normalize.tables.database import check_arguments, sync_database
 from normalize.tables.database_target import Database, DeltaDatabase, IcebergDatabase, JdbcDatabase
 from normalize.tables.policy import Maintenance
 from normalize.tables.route import Router
+from normalize.tables.schema import Record, decide, open_types, questions_text
 from normalize.tables.table_options import AS_IS, QUESTION, Selection, TableOptions
 
 _DATABASES = {"delta": DeltaDatabase, "iceberg": IcebergDatabase, "jdbc": JdbcDatabase}
@@ -42,6 +50,8 @@ _MOST_SHOWN = 10
 _ASKING = ("format_options", "tables", "target")
 """The parts of a file that can have questions."""
 _MAINTAINED = ("tables[...]", "target.delta", "target.iceberg")
+_DEFAULTS = {"on_question": "stop_table"}
+"""Where they differ from those of the functions: a job goes on with its other tables."""
 _OF_THE_CALL = ("spark", "topic", "format", "target", "tables", "mode")
 
 
@@ -290,7 +300,11 @@ def _target() -> type[msgspec.Struct]:
 def _struct_of(kind: type[Any], **names: Any) -> type[msgspec.Struct]:
     """Return a dataclass as a struct, which refuses unknown fields."""
     hints = get_type_hints(kind, localns=names)
-    parts = [(each.name, hints[each.name], _field(each)) for each in fields(kind) if each.init]
+    parts = [
+        (each.name, hints[each.name], _DEFAULTS.get(each.name) or _field(each))
+        for each in fields(kind)
+        if each.init
+    ]
     return msgspec.defstruct(kind.__name__, parts, kw_only=True, forbid_unknown_fields=True)
 
 
@@ -459,7 +473,7 @@ def check_job(job: Job) -> Iterator[Finding]:
     _check_tables(job, format)
     tables = arguments["tables"]
     yield Finding(True, f"the format {format.identifier}, and the types of {len(tables)} tables")
-    yield _kafka(job, format)
+    yield from _kafka(job, format)
     target = arguments["target"]
     if isinstance(target, JdbcDatabase):
         yield Finding(False, f"the target {target.url}, to which only Spark's driver connects")
@@ -480,23 +494,47 @@ def _check_tables(job: Job, format: Format) -> None:
             raise ArgumentError(f"tables.{name}: {error.args[0]}") from None
 
 
-def _kafka(job: Job, format: Format) -> Finding:
+def _kafka(job: Job, format: Format) -> Iterator[Finding]:
     arguments = job.arguments
     options = reader_options(arguments["topic"], arguments["options"])
     selection = Selection.of(
         names_of(arguments["include"]), names_of(arguments["exclude"]), arguments["tables"]
     )
+    router = Router(format, selection)
     sampled = check_readable(
         options,
-        Router(format, selection).route,
+        router.route,
         fail=arguments["mode"] == "FAILFAST",
         error_excerpt=format.error_excerpt,
     )
     if sampled is None:
-        return Finding(False, "the broker, the login and the topics: see the warning")
+        yield Finding(False, "the broker, the login and the topics: see the warning")
+        return
     topics = ", ".join(sampled.topics) or "no topic matches the pattern yet"
-    records = len(sampled.oldest) + len(sampled.newest)
-    return Finding(True, f"the broker and the login; topics: {topics}; {records} records read")
+    records, samples = [*sampled.oldest, *sampled.newest], dict[str, list[Record]]()
+    yield Finding(True, f"the broker and the login; topics: {topics}; {len(records)} records read")
+    for each in records:
+        with suppress(DecodeError):  # the mode decides
+            routed = router.route(each.topic, each.key, each.value, each.headers)
+            samples.setdefault(routed.table, []).append((each.key, each.value, each.headers))
+    for table in sorted(samples.keys() - {""}):
+        with suppress(ChangelogError):  # the query explains it
+            yield from _open_types(job, format, table, samples[table])
+
+
+def _open_types(
+    job: Job, format: Format, table: str, records: Sequence[Record]
+) -> Iterator[Finding]:
+    """Yield the columns of a table whose types its sample does not show."""
+    options = job.arguments["tables"].get(table, TableOptions())
+    schema = decide(table, records, format=format, passed_options=(), options=options)
+    masks = format.handling.masks.of_columns(schema.names, table)
+    if questions := open_types(schema, options, masks):
+        yield Finding(
+            False,
+            f"types in {table}: {questions_text(schema.columns, questions)}. Write them, or {AS_IS}, "
+            f"into tables.{table}.types (on_question is {job.arguments['target'].on_question})",
+        )
 
 
 def _folder(name: str, location: str) -> Finding:

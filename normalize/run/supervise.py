@@ -28,7 +28,12 @@ from normalize.spark.sessions import is_stopped
 from normalize.tables.database_target import LakeDatabase
 from normalize.tables.maintenance import damages, maintain
 from normalize.tables.policy import Maintenance
-from normalize.tables.resync import resync_from_snapshot, resync_table, wait_while
+from normalize.tables.resync import (
+    cancel_resync,
+    resync_from_snapshot,
+    resync_table,
+    wait_while,
+)
 from normalize.tables.resync_state import Offsets, Resync
 from normalize.tables.schema_store import SchemaStore
 from normalize.verify.database_table import JdbcSource
@@ -258,6 +263,7 @@ def resync_job(
     remove_missing: bool = False,
     dry_run: bool = False,
     again: bool = False,
+    cancel: bool = False,
 ) -> Resync:
     """Request that a table is read again, wait for the end, and return it.
 
@@ -276,6 +282,8 @@ def resync_job(
         The table of a Debezium connector, which writes all rows to the topic first.
     offsets, remove_missing, dry_run, again
         Same as in `resync_table`.
+    cancel : bool
+        Whether the request of another call is withdrawn instead.
 
     Raises
     ------
@@ -301,7 +309,9 @@ def resync_job(
             lines.append(resync.described)
             line(resync.described)
 
-    if source is not None:
+    if cancel:
+        resync = cancel_resync(spark, table, schema_location=location)
+    elif source is not None:
         options |= {"database": arguments["target"], "options": arguments["tables"].get(table)}
         resync = resync_from_source(spark, table, source, report=show, **options)
     elif snapshot is not None:

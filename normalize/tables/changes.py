@@ -35,6 +35,7 @@ from cdc_formats.values.schema import (
     SqlType,
     backquoted,
     columns as to_columns,
+    source_id,
 )
 from normalize.core.arrow import (
     arrow_type,
@@ -72,7 +73,6 @@ from normalize.spark.plans import partition_count, rows_of
 from .latest import stored
 from .merge import ABSENT_COLUMN, BASE_COLUMN
 from .packed import collected, packed
-from .table_options import source_id
 
 SUMMARY = "__summary"
 """The column with `PassSummary` as MessagePack; NULL in changes."""
@@ -132,11 +132,14 @@ class PassSummary(msgspec.Struct, array_like=True):
         is asked.
     stamps : (int, int) or None
         The least and the greatest timestamp of the records, in ms; None without records.
+    torn : int
+        Same as in `ChangeHolder`; not counted where Spark merges the changes of several tasks.
     """
 
     partitions: list[PartitionSummary] = []
     source_keys: set[tuple[str, ...]] = set()
     stamps: tuple[int, int] | None = None
+    torn: int = 0
 
     def stamped(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Yield the batches of a task, and note their timestamps."""
@@ -150,6 +153,7 @@ class PassSummary(msgspec.Struct, array_like=True):
         self.partitions += other.partitions
         self.source_keys |= other.source_keys
         self._add_stamps(other.stamps)
+        self.torn += other.torn
 
     def _add_stamps(self, stamps: tuple[int, int] | None) -> None:
         both = [each for each in (self.stamps, stamps) if each is not None]
@@ -272,6 +276,7 @@ class TableChanges(HeldChanges):
             merged,
         )
         self.previous_key, self.source_key = _previous_key(plan), _source_key(plan)
+        self.table_parts = plan.format.traits.table_parts
         self.has_position, self.topic_ids = options.position_column is not None, options.topic_ids
         self.summary, self.partitions = summary, dict[tuple[str, int], PartitionSummary]()
         self.moved: list[bytes | None] = []
@@ -317,7 +322,7 @@ class TableChanges(HeldChanges):
 
     def finish(self) -> Iterator[pa.RecordBatch]:
         yield from super().finish()
-        self.summary.partitions = [*self.partitions.values()]
+        self.summary.partitions, self.summary.torn = [*self.partitions.values()], self.last.torn
         summary = pa.array([encode(self.summary)], pa.binary())
         columns = [
             summary if field.name == "fact" else pa.nulls(1, field.type) for field in self.schema
@@ -358,7 +363,7 @@ class TableChanges(HeldChanges):
         names = [
             changes.column(f"m{index}").to_pylist() for index in range(len(self.output.metadata))
         ]
-        shards = map(source_id, zip(*names, strict=True))
+        shards = map(source_id, map(self.table_parts, zip(*names, strict=True)))
         return [shard or topic for shard in shards] or [topic] * len(changes)
 
     def _typed(self, changes: pa.RecordBatch) -> pa.RecordBatch:
@@ -678,6 +683,7 @@ def collected_changes(
     last_of_keys = LastOfKeys()
     last_of_keys.add(changes.rows)
     rows = pa.Table.from_batches(last_of_keys.finish("log"), changes.rows.schema)
+    changes.result.summary.torn += last_of_keys.torn
     return changes._replace(rows=rows, result=changes.result._replace(rows=rows.num_rows))
 
 

@@ -77,7 +77,15 @@ from .route import (
 )
 from .schema import TableSchema
 from .schema_store import SchemaStore
-from .table_options import Selection, SyncError, TableOptions, misspelt, wrong_options
+from .table_options import (
+    OpenQuestionError,
+    Selection,
+    SyncError,
+    TableOptions,
+    misspelt,
+    without_quotes,
+    wrong_options,
+)
 from .targets import (
     ConflictError,
     RefusedError,
@@ -241,7 +249,9 @@ def sync_database(
         check_readable(
             query.kafka, router.route, fail=route.fail, error_excerpt=chosen.error_excerpt
         )
-    sync = SyncDatabase(query, target, dict(tables or {}), route, on_table_error, parallel)
+    sync = SyncDatabase(
+        query, target, dict(tables or {}), route, on_table_error, target.on_question, parallel
+    )
     for table in sync.options:
         argument = f"tables[{table!r}]"
         with wrong_options(argument):
@@ -290,6 +300,8 @@ class SyncDatabase:
         The options of single tables.
     route : Route
     on_table_error : {"fail", "stop_table"}
+    on_question : {"fail", "stop_table", "guess"}
+        Same as in `DeltaDatabase`.
     parallel : int
     tables : dict
         The jobs of tables that have appeared, in this run or in an earlier one.
@@ -302,6 +314,7 @@ class SyncDatabase:
     options: Mapping[str, TableOptions]
     route: Route
     on_table_error: str
+    on_question: str
     parallel: int
     tables: dict[str, TableJob] = field(default_factory=dict)
     stop_warning: str = "%s is stopped, and the other tables go on: %s"
@@ -333,6 +346,7 @@ class SyncDatabase:
             lambda option: f"pass tables={{{table!r}: TableOptions({option}=...)}}",
             (database.max_columns, type(database).__name__),
             routed=True,
+            guesses=self.on_question == "guess",
             schema=TableSchema(table),
         )
 
@@ -384,9 +398,21 @@ class SyncDatabase:
             stops_table=mode == "FAILFAST",
         )
         options = {table: replace(self.options.get(table, TableOptions()), name=name)}
-        warning = "%s cannot be read again: %s"
+        warning, asks = (
+            "%s cannot be read again: %s",
+            self.on_question.replace("fail", "stop_table"),
+        )
         return SyncDatabase(
-            own, self.database, options, route, "stop_table", 1, {}, warning, _warned_of_masks=True
+            own,
+            self.database,
+            options,
+            route,
+            "stop_table",
+            asks,
+            1,
+            {},
+            warning,
+            _warned_of_masks=True,
         )
 
     def apply(self, batch: DataFrame) -> None:
@@ -517,6 +543,7 @@ class SyncDatabase:
             if not self.tables[table].schema.stopped
         ]
         failed += self._above_limit(parts.keys() - unread.keys())
+        failed += self._misnamed(parts.keys() - unread.keys())
         refused = {failure.table for failure in failed} | unread.keys()
         readable = {table: part for table, part in parts.items() if table not in refused}
         failed += filter(None, self._in_parallel(readable))
@@ -542,10 +569,27 @@ class SyncDatabase:
             Failure(table, text, of_table=True) for table in above_limit(new, len(owned), limit)
         ]
 
+    def _misnamed(self, tables: Collection[str]) -> list[Failure]:
+        """Return the errors of tables whose entry in `tables=`, or whose file, has another name."""
+        file = self.query.store.file
+        texts = {
+            table: f"tables= has options for {name!r}, and the messages name {table!r}: correct the "
+            f"entry, or add {table!r}: TableOptions() if there are two tables"
+            for name, table in misspelt(self.tables, self.options).items()
+            if without_quotes(name) == without_quotes(table)
+        }
+        # Release 0.2 took the names of GoldenGate's tables for one part.
+        texts |= {
+            table: f"its file is {file(backquoted(table))}, with its name in backquotes: stop the "
+            f"query, rename the file to {file(table)}, and remove the backquotes in its `table`"
+            for table in tables
+            if backquoted(table) in self.tables
+        }
+        return [Failure(table, texts[table], of_table=True) for table in tables if table in texts]
+
     def _require_no_fatal(self, failed: Sequence[Failure]) -> None:
-        fatal = [
-            failure for failure in failed if self.on_table_error == "fail" or not failure.of_table
-        ]
+        rules = {False: self.on_table_error, True: self.on_question}
+        fatal = [each for each in failed if not each.of_table or rules[each.asks] == "fail"]
         if fatal:
             shown = "; ".join(f"{failure.table}: {failure.text}" for failure in fatal)
             raise TablesFailedError(f"{shown}. The other tables of the micro-batch are written")
@@ -611,7 +655,8 @@ class SyncDatabase:
             text = explain_error(error).removeprefix(f"[{SyncError.condition}] ")
             text = text if text.startswith("[") else violation(error) or text
             of_table = self.is_of_table(error, sync.table)
-            return Failure(sync.table, sync.with_remedy(part, text) if of_table else text, of_table)
+            text = sync.with_remedy(part, text) if of_table else text
+            return Failure(sync.table, text, of_table, isinstance(error, OpenQuestionError))
         return None
 
     def _require_own_target(self, table: str, targets: Mapping[str, str]) -> None:
@@ -665,11 +710,14 @@ class Failure(NamedTuple):
     text : str
     of_table : bool
         Whether its records or definition are the reason, so that other tables can go on without it.
+    asks : bool
+        Whether it is a question that the messages do not answer.
     """
 
     table: str
     text: str
     of_table: bool
+    asks: bool = False
 
 
 _OF_TABLE = (

@@ -9,6 +9,7 @@ from typing import ClassVar, Literal
 
 from cdc_formats.errors import ArgumentError
 from cdc_formats.values.schema import backquoted, name_parts
+from normalize.arguments import check_choice
 
 from .layout import NO_LAYOUT, Layout, Properties
 from .policy import DELETED_AT, Maintenance, TablePolicy, soft_delete_column
@@ -17,6 +18,7 @@ from .writers.jdbc import JdbcTarget
 from .writers.lake import DeltaTarget, IcebergTarget, LakeTarget, is_path, require_absolute
 
 MAX_TABLES, MAX_COLUMNS = 10_000, 2_000
+OnQuestion = Literal["fail", "stop_table", "guess"]
 _LONGEST_FOLDER = 255
 _PLACES = ("database", "schema", "table")
 _FOLDERS_OF_TABLES = frozenset(
@@ -44,6 +46,7 @@ class LakeDatabase:
     scd_type: Literal[1, 2] = 1
     max_tables: int = MAX_TABLES
     max_columns: int = MAX_COLUMNS
+    on_question: OnQuestion = field(default="guess", kw_only=True)
     partition_by: str | Sequence[str] = field(default=(), kw_only=True, hash=False)
     cluster_by: str | Sequence[str] = field(default=(), kw_only=True, hash=False)
     properties: Properties = field(default_factory=dict, kw_only=True, hash=False)
@@ -77,7 +80,7 @@ class LakeDatabase:
             )
         check_template(self.table)
         _ = self.policy  # raises for options that cannot be combined
-        _require_limits(self.max_tables, self.max_columns)
+        _check_new_tables(self)
         self.layout.check(self.of.provider)
 
     def target(self, name: str) -> TableTarget:
@@ -114,6 +117,11 @@ class DeltaDatabase(LakeDatabase):
     max_tables, max_columns : int
         How many tables `sync_database` creates files for, and how many columns it gives a table
         whose columns are not declared: a producer names them. More are an error of the table.
+    on_question : {"fail", "stop_table", "guess"}
+        What happens to a new table or column with a question that the messages do not answer, such
+        as the scale of a decimal in base64. ``guess`` writes the inferred type, with a warning.
+        ``fail`` and ``stop_table`` are those of `sync_database`'s `on_table_error`, and nothing is
+        written until `TableOptions.types` has the answer. Job files have ``stop_table``.
     partition_by, cluster_by : str or sequence of str
         Same as in `TableOptions`, for the new tables that have all columns of them.
     properties : mapping
@@ -175,7 +183,8 @@ class IcebergDatabase(LakeDatabase):
         As ``catalog.namespace``.
     table : str
         The template of the tables' names, as in `DeltaDatabase`.
-    deletes, deleted_column, scd_type, max_tables, max_columns, partition_by, cluster_by, properties, maintenance
+    deletes, deleted_column, scd_type, max_tables, max_columns, on_question, partition_by,
+    cluster_by, properties, maintenance
         Same as `DeltaDatabase`.
     """
 
@@ -194,7 +203,7 @@ class JdbcDatabase:
         The schema of the tables; None: the connection's default.
     table : str
         The template of the tables' names, as in `DeltaDatabase`.
-    deletes, deleted_column, max_tables, max_columns
+    deletes, deleted_column, max_tables, max_columns, on_question
         Same as `DeltaDatabase`.
     """
 
@@ -208,6 +217,7 @@ class JdbcDatabase:
     deleted_column: str = DELETED_AT
     max_tables: int = MAX_TABLES
     max_columns: int = MAX_COLUMNS
+    on_question: OnQuestion = field(default="guess", kw_only=True)
     layout: ClassVar[Layout] = NO_LAYOUT
     of: ClassVar[type[TableTarget]] = JdbcTarget
 
@@ -224,7 +234,7 @@ class JdbcDatabase:
     def __post_init__(self) -> None:
         check_template(self.table)
         _ = self.policy  # raises for an option without effect
-        _require_limits(self.max_tables, self.max_columns)
+        _check_new_tables(self)
         self.target("table")  # checks the url
 
     def target(self, name: str) -> TableTarget:
@@ -254,10 +264,12 @@ def _require_short(name: str) -> None:
         )
 
 
-def _require_limits(max_tables: int, max_columns: int) -> None:
-    for name, limit in (("max_tables", max_tables), ("max_columns", max_columns)):
+def _check_new_tables(database: Database) -> None:
+    for name in ("max_tables", "max_columns"):
+        limit = getattr(database, name)
         if not isinstance(limit, int) or limit < 1:
             raise ArgumentError(f"{name} is {limit!r}: pass a number of at least 1")
+    check_choice("on_question", database.on_question, ("fail", "stop_table", "guess"))
 
 
 def check_template(template: str) -> None:
@@ -285,7 +297,7 @@ def table_name(template: str, source: str) -> str:
     ----------
     template : str
     source : str
-        Same as `table_options.source_id`, or a topic. Its last part is the table, the part before it the schema,
+        Same as `cdc_formats.values.schema.source_id`, or a topic. Its last part is the table, the part before it the schema,
         and the first of three the database. A producer that writes two parts has no schema of its
         own, and so ``{schema}`` and ``{database}`` are the same.
 

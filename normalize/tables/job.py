@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field, replace
 from functools import cache, partial
 from typing import Any
@@ -31,7 +31,6 @@ from cdc_formats.errors import (
     ArgumentError,
     DecodeError,
     PartialImageError,
-    printable,
 )
 from cdc_formats.events import Ignored
 from cdc_formats.values.masks import Masks
@@ -88,10 +87,19 @@ from .schema import (
     how_to_widen,
     ignored_arguments,
     next_schema,
+    open_types,
+    questions_text,
     wider_column,
     with_options,
 )
-from .table_options import AS_IS, Selection, SyncError, TableOptions, wrong_options
+from .table_options import (
+    AS_IS,
+    OpenQuestionError,
+    Selection,
+    SyncError,
+    TableOptions,
+    wrong_options,
+)
 from .table_spec import END_AT, START_AT, TableSpec, with_comments
 from .targets import (
     ArrowRows,
@@ -175,6 +183,8 @@ class TableJob:
         Same as in `next_schema`.
     routed : bool
         Whether a router chose its records, which then are all of this table.
+    guesses : bool
+        Whether columns are written whose types are guesses.
     schema : TableSchema
         Without columns until the table's first micro-batch.
     records : int
@@ -193,6 +203,7 @@ class TableJob:
     remedy: Callable[[str], str] = field(repr=False)
     max_columns: tuple[int, str]
     routed: bool
+    guesses: bool
     schema: TableSchema
     maintainer: Maintainer = field(default_factory=Maintainer, repr=False)
     records: int = 0
@@ -200,6 +211,7 @@ class TableJob:
     _ignored: set[str] = field(default_factory=set)
     _unused_masks: set[str] = field(default_factory=set)
     _asked: set[str] = field(default_factory=set)
+    _warned_of_torn: bool = False
     _prepared: tuple[Column, ...] = ()
     _started: bool = False
     _usable: tuple[Column, ...] | None = None
@@ -303,6 +315,7 @@ class TableJob:
             on_new_column=self.query.on_new_column,
             max_columns=self.max_columns,
         )
+        self._require_answers(schema, () if before is None else before.names)
         self.require_usable(schema)
         added = schema.columns if before is None else schema.columns[len(before.columns) :]
         if before is None:
@@ -369,33 +382,38 @@ class TableJob:
         file = self.query.store.file(self.table)
         _log.warning("%s: %s. Edit %s to change it", self.table, text, file)
 
-    def _open_questions(self, schema: TableSchema) -> dict[str, str]:
-        """Return the questions on columns whose types are guesses, without those of masked ones."""
-        masks = self._masks(schema)
-        return {
-            name: text
-            for name, text in schema.questions.items()
-            if not self.options.decides(name) and masks.kind(name) is None
-        }
+    def _open_questions(self, schema: TableSchema, known: Collection[str] = ()) -> dict[str, str]:
+        return open_types(schema, self.options, self._masks(schema), known)
+
+    def _require_answers(self, schema: TableSchema, known: Collection[str]) -> None:
+        """Raise an error for the questions on new columns.
+
+        Raises
+        ------
+        OpenQuestionError
+        """
+        questions = {} if self.guesses else self._open_questions(schema, known)
+        if questions:
+            raise OpenQuestionError(
+                "its messages do not show the types of columns, "
+                f"{questions_text(schema.columns, questions)}: {self.remedy('types')} with the type "
+                f"of each, or {AS_IS!r} if the type shown is right"
+            )
 
     def _ask(self, schema: TableSchema) -> None:
         """Warn once in a run of columns whose types are guesses."""
         questions = self._open_questions(schema)
-        new = [
-            f"{column} ({questions[column.name]})"
-            for column in schema.columns
-            if column.name in questions and column.name not in self._asked
-        ]
+        new = [name for name in questions if name not in self._asked]
         self._asked.update(questions)
         if new:
             _log.warning(
-                "%s: the types of these columns are guesses: %s. If one is right, %sdelete its "
-                "question in %s. Otherwise pass its type in %s, and start anew, without the table, "
-                "this file and the checkpoint",
+                "%s: the types of %s are guesses, and %s has the questions. If one is right, "
+                "%sdelete its question. Otherwise pass its type in %s, and start anew, without the "
+                "table, this file and the checkpoint",
                 self.table,
-                printable("; ".join(new)),
-                f"write {AS_IS!r} for it into types= of tables=, or " if self.routed else "",
+                shown_names(new),
                 self.query.store.file(self.table),
+                f"write {AS_IS!r} for it into types= of tables=, or " if self.routed else "",
                 "types= of tables=" if self.routed else "schema=",
             )
 
@@ -765,13 +783,26 @@ class TableJob:
                 "they arrive"
             )
             _log.warning(text, self.table, counts[WITHOUT_POSITION])
+        torn = result.summary.torn
+        if torn and self.policy.position_column is None and not self._warned_of_torn:
+            self._warned_of_torn = True
+            _log.warning(
+                "%s: %s keys have records in several Kafka partitions, which only their timestamps "
+                "order: their rows may be older than the source's. Let the producer use the primary "
+                "key as the Kafka key%s",
+                self.table,
+                torn,
+                ""
+                if self.query.format.traits.positions
+                else f", or {self.remedy('position_column')}",
+            )
         self.records += records
         if records:
             bad = {name: counts[name] for name in BAD_RECORDS if counts.get(name)}
             stamps, now = zip(("oldest", "newest"), result.stamps, strict=True), time.time()
             lag = {of: now - stamp / 1000 for of, stamp in stamps}
             writer = {} if written is None else written._asdict()
-            self._publish(records=records, rows=result.rows, bad=bad, lag=lag, **writer)
+            self._publish(records=records, rows=result.rows, bad=bad, lag=lag, torn=torn, **writer)
         _log.info("%s: %s records applied in %.1f s", self.table, records, seconds)
 
     def _publish(self, **progress: Any) -> None:

@@ -56,6 +56,7 @@ _LEAST, _MOST = 10_000, 10_000_000
 _LEAST_SECONDS = 3.0
 """A step that takes less is followed by a larger one."""
 _POLL = 1  # second
+_SETTLED = 1.0  # second
 
 
 class Tables(Protocol):
@@ -113,8 +114,8 @@ def resync_table(
         the producer began to write all rows again. By default, and for other partitions, Kafka's
         first one.
     again : bool
-        Whether the request replaces an earlier one whose process ended before it had written the
-        source's rows.
+        Whether the request replaces an earlier one that the query has not begun, or whose process
+        ended before it had written the source's rows.
 
     Returns
     -------
@@ -214,20 +215,59 @@ def _requested(store: SchemaStore, request: Resync, *, again: bool) -> Resync:
         raise ArgumentError(
             f"{store.location} has no table {table!r}: pass one of {', '.join(tables) or 'none'}"
         )
-    abandoned = earlier is not None and earlier.phase == "loading" and again
+    abandoned = earlier is not None and earlier.is_unbegun and again
     if earlier is not None and earlier.is_active and not abandoned:
-        hint = "; if its process has ended, pass again" * (earlier.phase == "loading")
-        raise ArgumentError(
-            f"{table} is being read again ({earlier.described}): wait for its end{hint}"
-        )
+        raise _is_being_read(earlier)
     request = msgspec.structs.replace(
         request,
         id=str(uuid4()),
         requested_at=datetime.now(timezone.utc).isoformat(timespec="milliseconds"),
         abandoned=(*earlier.abandoned, earlier.id) if abandoned and earlier is not None else (),
     )
-    store.write_resync(request)
+    accepted = _settled(store, request)
+    if accepted.id != request.id:
+        raise _is_being_read(accepted)
     return request
+
+
+def _settled(store: SchemaStore, request: Resync) -> Resync:
+    """Write a request, and return the one that the table has then: of several, the last."""
+    # Another process may write one at the same moment.
+    with suppress(BatchOrderError):
+        store.write_resync(request, f".{uuid4()}.new")
+    time.sleep(_SETTLED)
+    return store.read_resync(request.table) or request
+
+
+def _is_being_read(resync: Resync) -> ArgumentError:
+    hint = ", cancel it, or pass again to replace it" * resync.is_unbegun
+    return ArgumentError(
+        f"{resync.table} is being read again ({resync.described}): wait for its end{hint}"
+    )
+
+
+def cancel_resync(spark: SparkSession, table: str, *, schema_location: str) -> Resync:
+    """Withdraw a request to read a table again, and return it; active if the query begins it now.
+
+    Parameters
+    ----------
+    spark, table, schema_location
+        Same as in `resync_table`.
+
+    Raises
+    ------
+    ArgumentError
+        When there is no such request, or the query has begun.
+    """
+    store = SchemaStore(spark, schema_location)
+    resync = store.read_resync(table)
+    if resync is None or not resync.is_unbegun:
+        raise ArgumentError(
+            f"{table} has no request that the query has not begun: there is nothing to cancel"
+        )
+    return _settled(
+        store, msgspec.structs.replace(resync, phase="failed", reason="it was cancelled")
+    )
 
 
 @contextmanager
@@ -246,11 +286,26 @@ def wait_while(
     resync: Resync,
     waits: Callable[[Resync], bool],
     report: Callable[[Resync], None],
+    *,
+    patience: int = 30,
 ) -> Resync:
-    """Return how far a table is, once the query has taken it out of a state."""
+    """Return how far a table is, once the query has taken it out of a state.
+
+    A request that the query has not begun after `patience` seconds is a warning.
+    """
     report(resync)
+    waited = 0
     while waits(resync):
         time.sleep(_POLL)
+        waited += _POLL
+        if resync.phase == "requested" and waited == patience:
+            _log.warning(
+                "%s: the query had no micro-batch for %s s, in which it begins. Does it run, with "
+                "this schema_location, and do its topics get records? This waits on; to withdraw "
+                "the request, cancel it",
+                resync.table,
+                waited,
+            )
         resync = store.read_resync(resync.table) or resync
         report(resync)
     return resync
@@ -303,10 +358,13 @@ class Resyncs:
         resyncs = self.live.query.store.resyncs()
         for each in resyncs:
             # A process may have been killed between the end of one and this.
-            is_left = not each.is_active and each.id not in self._cleaned
-            if is_left and each.table in self.live.tables:
-                self._cleaned.add(each.id)
-                self._remove(each)
+            name = each.id or each.table
+            if not each.is_active and name not in self._cleaned and each.table in self.live.tables:
+                self._cleaned.add(name)
+                if each.id:
+                    self._remove(each)
+                else:
+                    _log.warning("%s is not read again: %s", each.table, each.reason)
                 self._show(each, batch)
         return next((each for each in resyncs if each.is_due), None)
 
@@ -351,6 +409,13 @@ class Resyncs:
             after = msgspec.structs.replace(resync, phase=phase, reason=text)
         if after == resync:
             return after
+        if (
+            resync.phase == "requested"
+            and self.live.query.store.read_resync(resync.table) != resync
+        ):
+            # It was cancelled or replaced meanwhile.
+            self._remove(resync)
+            return resync
         if after.phase != resync.phase:
             level = logging.WARNING if after.reason else logging.INFO
             _log.log(level, "%s is read again: %s", resync.table, after.described)

@@ -103,6 +103,11 @@ class Resync(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return self.phase in ("requested", "loading", "reading", "replacing")
 
     @property
+    def is_unbegun(self) -> bool:
+        """Whether the query has not begun to read it."""
+        return self.phase in ("requested", "loading")
+
+    @property
     def is_due(self) -> bool:
         """Whether the query has to do something."""
         return self.is_active and self.phase != "loading"

@@ -42,6 +42,7 @@ from cdc_formats.events import Event, Headers, Ignored
 from cdc_formats.format import Format
 from cdc_formats.message_format import table_reader
 from cdc_formats.topics.inference.sample import AnyColumns
+from cdc_formats.values.schema import source_id
 from normalize.core.arrow import encode
 from normalize.core.fold_columns import Ints
 from normalize.core.output import Destination, Letter
@@ -51,7 +52,7 @@ from normalize.kafka.dead_letter import send
 from normalize.worker import worker
 
 from .known_rows import KnownRows, Names, Table
-from .table_options import Selection, source_id
+from .table_options import Selection
 
 RECORD_DDL = (
     "key BINARY, value BINARY, topic STRING, partition INT, offset BIGINT, stamp BIGINT, headers "
@@ -175,7 +176,7 @@ class Router:
         # A record without a value names no table: then all records of the topic belong to the
         # topic's.
         self.by_topic = format.traits.reads_tombstones or not format.traits.table_identity
-        self._row_names = format.traits.row_names
+        self._row_names, self._table_parts = format.traits.row_names, format.traits.table_parts
         self._table_of = table_reader(format, list(format.traits.table_identity))
         self._merged: dict[str, str] = {}
 
@@ -215,7 +216,7 @@ class Router:
         if not events:
             return Routed("", reason="MESSAGE")
         named = self._table_of(events[0].message)
-        table = source_id(named) or topic
+        table = source_id(self._table_parts(named)) or topic
         if not self._selects(table):
             return replace(_OTHER, named=named)
         source_key = self.reader.sampler.source_key(events[0].message, key, headers)
@@ -266,9 +267,7 @@ class Router:
         """Return the table of a truncate; empty if it is not selected."""
         event = self.format.control_event(key, value, reason, headers)
         parts = [name for name in (event.database, event.schema, event.table) if name is not None]
-        # OGG's name of a table is one text.
-        named = ".".join(parts) if len(self.format.traits.table_identity) == 1 else source_id(parts)
-        table = topic if event.table is None else named
+        table = topic if event.table is None else source_id(parts)
         return table if self._selects(table) else ""
 
 

@@ -21,6 +21,7 @@ from pyspark.sql.types import DataType, StructField
 from cdc_formats.errors import InferenceError, SchemaError, TypeConversionError, printable
 from cdc_formats.format import Format
 from cdc_formats.topics.inference import InferredSchema, infer_schema
+from cdc_formats.values.masks import Masks
 from cdc_formats.values.schema import Column, columns as to_columns, quote, to_ddl
 from normalize.arguments import names_of
 from normalize.core.arrow import spark_type
@@ -442,6 +443,44 @@ def described_questions(
         for name, questions in inferred.open_questions(decides).items()
         if name in names
     }
+
+
+def open_types(
+    schema: TableSchema, options: TableOptions, masks: Masks, known: Collection[str] = ()
+) -> dict[str, str]:
+    """Return the questions on columns whose types are guesses, without those of masked ones.
+
+    Parameters
+    ----------
+    schema : TableSchema
+    options : TableOptions
+    masks : Masks
+        The masks for the columns of the table.
+    known : collection of str
+        Columns to leave out.
+    """
+    return {
+        name: text
+        for name, text in schema.questions.items()
+        if not options.decides(name) and masks.kind(name) is None and name not in known
+    }
+
+
+def questions_text(columns: Sequence[Column], questions: Mapping[str, str]) -> str:
+    """Return questions as a part of a sentence, each with its columns and their inferred types.
+
+    Examples
+    --------
+    >>> questions_text(to_columns("id BIGINT, a INT, b INT"), {"a": "what is it?", "b": "what is it?"})
+    '`a INT`, `b INT` (what is it?)'
+    """
+    columns_of = dict[str, list[str]]()
+    for column in columns:
+        if column.name in questions:
+            columns_of.setdefault(questions[column.name], []).append(f"{column.name} {column.type}")
+    return "; ".join(
+        f"{shown_names(names)} ({printable(text)})" for text, names in columns_of.items()
+    )
 
 
 def _notes(inferred: InferredSchema) -> tuple[str, ...]:

@@ -175,9 +175,9 @@ class SchemaStore:
         """Return how a table is read again; None if it was never requested."""
         return self._resync(self._resync_file(table))
 
-    def write_resync(self, resync: Resync) -> None:
-        """Write how a table is read again, over an earlier file."""
-        self._replace(self._resync_file(resync.table), _json(resync))
+    def write_resync(self, resync: Resync, new: str = _NEW) -> None:
+        """Write how a table is read again, over an earlier file; first with the suffix `new`."""
+        self._replace(self._resync_file(resync.table), _json(resync), new)
 
     def beside(self, resync: Resync, spark: SparkSession) -> SchemaStore:
         """Return the store of the new table, while a table is read again."""
@@ -191,13 +191,18 @@ class SchemaStore:
         return f"{self.location}/{_RESYNC}/{file_name(table)}{_JSON}"
 
     def _resync(self, file: str) -> Resync | None:
-        what, remedy = "a table that is read again", "delete it, and request it again"
-        return self._whole(
-            file, lambda text: _decoded(text, Resync, file, what, remedy), is_shared=True
-        )
+        """Return how a table is read again; without an id if the file cannot be understood."""
+        what, remedy = "a table that is read again", "request it again"
+        try:
+            return self._whole(
+                file, lambda text: _decoded(text, Resync, file, what, remedy), is_shared=True
+            )
+        except SyncError as error:
+            table = unquote(file.rpartition("/")[2].removesuffix(_JSON))
+            return Resync(table, phase="failed", reason=str(error))
 
-    def _replace(self, file: str, text: str) -> None:
-        """Write a file over the one that this query read or wrote.
+    def _replace(self, file: str, text: str, new: str = _NEW) -> None:
+        """Write a file over the one that this query read or wrote; first with the suffix `new`.
 
         Raises
         ------
@@ -210,11 +215,11 @@ class SchemaStore:
                 "driver runs the same query: stop all drivers but one, and start it again. Or the "
                 "file was edited while the query runs: start the query again"
             )
-        self._write(file, text)
+        self._write(file, text, new)
         self._contents[file] = text
 
-    def _write(self, file: str, text: str) -> None:
-        new = file + _NEW
+    def _write(self, file: str, text: str, suffix: str = _NEW) -> None:
+        new = file + suffix
         self._files.write(new, text, replace=True)
         self._files.remove(file)
         try:

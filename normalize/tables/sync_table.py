@@ -173,6 +173,7 @@ def sync_table(
         _remedy,
         (MAX_COLUMNS, "sync_table"),
         routed=False,
+        guesses=True,
         schema=table_schema,
     )
     job.check("table")

@@ -13,7 +13,8 @@ from pyspark.sql.types import StructType
 
 from cdc_formats.errors import ArgumentError, ChangelogError, SchemaError
 from cdc_formats.format import Format
-from cdc_formats.values.schema import Column, backquoted, quote
+from cdc_formats.values.masks import folded
+from cdc_formats.values.schema import Column, quote
 from normalize.arguments import names_of
 from normalize.dataframe import table_columns
 
@@ -30,6 +31,12 @@ class SyncError(ChangelogError, RuntimeError):
     """The error for a `sync_database` table that cannot be synchronized, with table and reason."""
 
     condition = "SYNC"
+
+
+class OpenQuestionError(SyncError):
+    """The error for a table with a question that the messages do not answer."""
+
+    condition = SyncError.condition
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -219,25 +226,6 @@ class TableOptions:
         )
 
 
-def source_id(names: Iterable[object]) -> str:
-    """Return a source table's name as users write it (``shop.orders``), dotted parts in backquotes.
-
-    Parameters
-    ----------
-    names : iterable
-        The names in a message; None for one that it does not have.
-
-    Examples
-    --------
-    >>> source_id(["shop", None, "orders"]), source_id(["shop", "order.items"])
-    ('shop.orders', 'shop.`order.items`')
-    """
-    named = [str(name) for name in names if name is not None]
-    return ".".join(
-        backquoted(name) if {".", "`"} & set(name) or not name else name for name in named
-    )
-
-
 @contextmanager
 def wrong_options(argument: str) -> Iterator[None]:
     """Raise an error of the block as one of an argument.
@@ -277,11 +265,24 @@ def misspelt(tables: Collection[str], options: Collection[str]) -> dict[str, str
     >>> misspelt(["shop.orders", "shop.items"], ["shop.order", "shop.items", "other"])
     {'shop.order': 'shop.orders'}
     """
-    without = [table for table in tables if table not in options]
+    without = {without_quotes(table): table for table in tables if table not in options}
     near = {
-        name: get_close_matches(name, without, 1, 0.85) for name in options if name not in tables
+        name: get_close_matches(without_quotes(name), without, 1, 0.85)
+        for name in options
+        if name not in tables
     }
-    return {name: similar[0] for name, similar in near.items() if similar}
+    return {name: without[similar[0]] for name, similar in near.items() if similar}
+
+
+def without_quotes(name: str) -> str:
+    """Return text that is equal for names that differ only in quotes or case.
+
+    Examples
+    --------
+    >>> without_quotes("`SHOP.ORDERS`") == without_quotes("shop.orders")
+    True
+    """
+    return folded(re.sub('[`"]', "", name))
 
 
 @dataclass(frozen=True)

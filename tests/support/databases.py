@@ -157,13 +157,17 @@ def new_tables(spark: SparkSession, kind: str, folder: Path, server: Any = None)
     """Tables that do not exist yet, of a kind."""
     unique = uuid4().hex[:8]
     if kind == "delta":
-        return Tables(spark, DeltaDatabase(str(folder / "lake")))
+        return Tables(spark, DeltaDatabase(str(folder / "lake"), on_question="guess"))
     if kind == "delta-rs":
-        return Tables(spark, DeltaDatabase(str(folder / "lake"), only_writer=True))
+        lake = DeltaDatabase(str(folder / "lake"), only_writer=True, on_question="guess")
+        return Tables(spark, lake)
     if kind == "iceberg":
-        return Tables(spark, IcebergDatabase(f"lake.d{unique}"))
-    url = server.url
-    return Tables(
-        spark,
-        JdbcDatabase(url, table=f"{{table}}_{unique}", user=server.user, password=server.password),
+        return Tables(spark, IcebergDatabase(f"lake.d{unique}", on_question="guess"))
+    database = JdbcDatabase(
+        server.url,
+        table=f"{{table}}_{unique}",
+        user=server.user,
+        password=server.password,
+        on_question="guess",
     )
+    return Tables(spark, database)

@@ -249,8 +249,10 @@ def envelope_of(rows: RowConverter, **more: Any) -> Envelope:
 
 
 def _inspect(message: Any, kind: RowKind | Ignored | None) -> Ignored | None:
-    """Return the reason of a truncate or a logical message; raise if the connector writes cells."""
+    """Return the reason of a message without rows; raise if the connector writes cells."""
     refuse_cells(member(message.source, "connector"))
+    if message.op == "m" and member(message.source, "connector") == "TiCDC":  # a watermark
+        return Ignored.HEARTBEAT
     return _WITHOUT_ROWS.get(message.op) if kind is None and isinstance(message.op, str) else None
 
 
@@ -323,6 +325,8 @@ class WrappedReader:
 def without_op(message: Mapping[str, Any], root: str) -> Ignored:
     """Return the kind of a message without ``op``: a schema change, transaction mark or heartbeat.
 
+    CockroachDB's heartbeat has the time up to which it has written all rows (``resolved``).
+
     Raises
     ------
     MissingFieldError
@@ -332,7 +336,9 @@ def without_op(message: Mapping[str, Any], root: str) -> Ignored:
         return Ignored.DDL
     if "status" in message and "id" in message:
         return Ignored.TRANSACTION
-    if set(message) and set(message) <= {"ts_ms", "ts_us", "ts_ns"}:
+    if (set(message) and set(message) <= {"ts_ms", "ts_us", "ts_ns"}) or set(message) == {
+        "resolved"
+    }:
         return Ignored.HEARTBEAT
     raise MissingFieldError(
         (

@@ -64,7 +64,7 @@ from typing import Any
 
 from cdc_formats.avro.schema_registry import key_record, plain_value
 from cdc_formats.decoding.envelope import Envelope, Framing, Images, RowKeys, image_shape
-from cdc_formats.decoding.other_messages import refuse_other
+from cdc_formats.decoding.other_messages import WRAPPED, is_wrapped_row, refuse_other
 from cdc_formats.decoding.rows import RowConverter, key_indices
 from cdc_formats.errors import DecodeError, InferenceError, MissingFieldError, SchemaError
 from cdc_formats.events import (
@@ -150,7 +150,12 @@ class UpsertKafka(UpsertOptions):
                 f"key_fields_prefix is {self.key_fields_prefix!r}, but primary key column "
                 f"{wrong[0]!r} does not begin with it"
             )
-        self._parts(columns, unique_key)
+        parts = self._parts(columns, unique_key)
+        types = {columns[index].name: columns[index].type.name for index in parts.value_indices}
+        if types.get("after") in ("MAP", "STRUCT", "VARIANT") and is_wrapped_row(
+            types.keys() - {*unique_key}
+        ):
+            raise SchemaError(f"the columns are those of an envelope: {WRAPPED}")
 
     def _parts(self, columns: Sequence[Column], unique_key: Sequence[str]) -> _Parts:
         return _Parts(self, columns, key_indices(columns, unique_key))

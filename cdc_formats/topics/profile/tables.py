@@ -22,6 +22,7 @@ from cdc_formats.topics.inference import InferredSchema
 from cdc_formats.topics.inference.infer import case_note, infer_readings
 from cdc_formats.topics.inference.sample import AnyColumns, Reading
 from cdc_formats.topics.sampler import Sampler
+from cdc_formats.values.schema import source_id
 
 
 @dataclass(frozen=True)
@@ -52,7 +53,7 @@ class TableProfile:
     Parameters
     ----------
     name : str
-        The names in the messages, joined with dots; empty when the messages name no table.
+        The name that `TableOptions` are for (``shop.orders``); empty when the messages name no table.
     records : int
         The number of records with rows of the table.
     kinds : mapping
@@ -174,7 +175,7 @@ def _table(
         {name: schema.format_options[name] for name in schema.option_reasons} if schema else {}
     )
     return TableProfile(
-        name=".".join(names),
+        name=source_id(format.traits.table_parts(names)),
         records=len(readings),
         kinds=_kinds(readings, reader.sampler),
         operations=_operations(readings, reader.sampler.operation_path),

@@ -340,7 +340,9 @@ def _is_known(plan: DecodePlan, envelope: Envelope) -> bool:
     unknown = (
         plan.key_metadata,
         framing.frame or envelope.keys.shape is not None,
-        images.columns is not None or images.before_prefix or images.deleted_in_either,
+        images.columns is not None or images.before_prefix,
+        # It leaves a delete without its array to Python.
+        images.deleted_in_either and images.many == "one",
         together.message is not None or not envelope.after or len(envelope.operation) != 1,
         not all(isinstance(text, str) for text in envelope.kinds),
         not all(map(envelope.attributes.get, plan.identity.columns)),

@@ -155,7 +155,7 @@ def test_fresh_rows_equal_the_source_after_each_micro_batch_and_the_table_after_
         merged.sync.table_job(**merged.options)
     merged.sync.produce("t", [maxwell("orders", "insert", {"id": 99, "name": "z"})])
     of_database = {
-        "target": DeltaDatabase(str(merged.sync.folder / "lake"), table="{table}"),
+        "target": DeltaDatabase(str(merged.sync.folder / "lake"), on_question="guess"),
         "schema_location": str(merged.sync.folder / "of_database"),
     }
     assert "has changes that are not merged" in merged.sync.error(**of_database)

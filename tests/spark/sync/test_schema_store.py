@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from msgspec import structs
 
+from cdc_formats.errors import ArgumentError
 from cdc_formats.values.schema import columns
+from normalize.tables.resync import cancel_resync, resync_table, wait_while
 from normalize.tables.resync_state import Resync
 from normalize.tables.schema import TableSchema
 from normalize.tables.schema_store import SchemaStore
@@ -94,3 +99,82 @@ def test_a_file_that_a_user_damaged_is_an_error(store: SchemaStore, tmp_path: Pa
         match=r"shop\.orders\.json is not the file of a table \(.*\): correct it, or delete it",
     ):
         store.read(TABLE)
+
+
+# --------------------------------------------------------------------------------------------------
+# requests to read a table again
+
+
+@pytest.fixture
+def ask(spark: SparkSession, store: SchemaStore, tmp_path: Path) -> Callable[..., Resync]:
+    """A request to read a table that has a file."""
+    store.write(OLD)
+    return partial(resync_table, spark, TABLE, schema_location=str(tmp_path))
+
+
+def test_a_damaged_request_has_failed_and_can_be_made_again(
+    ask: Callable[..., Resync],
+    store: SchemaStore,
+    tmp_path: Path,
+) -> None:
+    file = tmp_path / "query" / "resync" / f"{TABLE}.json"
+    file.parent.mkdir(parents=True)
+    file.write_text('{"table": "shop.o')
+    (read,) = store.resyncs()
+    assert (read, read.table, read.phase) == (store.read_resync(TABLE), TABLE, "failed")
+    assert f"{file} is not the file of a table that is read again" in read.reason
+    request = ask()
+    assert store.resyncs() == [request]
+
+
+def test_of_requests_at_one_moment_one_is_accepted(
+    ask: Callable[..., Resync], store: SchemaStore, tmp_path: Path
+) -> None:
+    begin, answers = threading.Barrier(4), list[Resync | ArgumentError]()
+
+    def request() -> None:
+        begin.wait()
+        try:
+            answers.append(ask())
+        except ArgumentError as error:
+            answers.append(error)
+
+    threads = [threading.Thread(target=request) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    (accepted,) = (each for each in answers if isinstance(each, Resync))
+    refused = [str(each) for each in answers if isinstance(each, ArgumentError)]
+    assert len(refused) == 3
+    assert all("shop.orders is being read again (requested: " in each for each in refused)
+    assert store.resyncs() == [accepted]
+    assert [file.name for file in (tmp_path / "query" / "resync").iterdir()] == [f"{TABLE}.json"]
+
+
+def test_a_request_that_the_query_has_not_begun_is_replaced_or_cancelled(
+    spark: SparkSession,
+    ask: Callable[..., Resync],
+    store: SchemaStore,
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    cancel = partial(cancel_resync, spark, TABLE, schema_location=str(tmp_path))
+    with pytest.raises(ArgumentError, match="has no request that the query has not begun"):
+        cancel()
+    first, looks = ask(dry_run=True), iter([True, True, True, False])
+    wait_while(store, first, lambda each: next(looks), lambda each: None, patience=2)
+    (warning,) = caplog.messages
+    assert warning.startswith("shop.orders: the query had no micro-batch for 2 s")
+    with pytest.raises(ArgumentError, match=r"wait for its end, cancel it, or pass again to"):
+        ask()
+    second = ask(again=True)
+    assert second.abandoned == (first.id,)
+    assert cancel() == structs.replace(second, phase="failed", reason="it was cancelled")
+    third = ask()
+    store.read_resync(TABLE)
+    store.write_resync(structs.replace(third, phase="reading"))
+    with pytest.raises(ArgumentError, match="has no request that the query has not begun"):
+        cancel()
+    with pytest.raises(ArgumentError, match=r"again \(reading, 0 records.*\): wait for its end$"):
+        ask(again=True)

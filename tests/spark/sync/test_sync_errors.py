@@ -33,6 +33,7 @@ def test_errors_of_tables_and_their_remedies(sync: BoundedSync) -> None:
         "shop.started": TableOptions(scd_type=2),
         "shop.tracked": TableOptions(scd_type=2, track_history="note"),
         "shop.sharded": TableOptions(**shards),  # type: ignore[arg-type]
+        "SHOP.`cased`": TableOptions(where="id > 1"),
     }
     write(
         sync,
@@ -50,6 +51,7 @@ def test_errors_of_tables_and_their_remedies(sync: BoundedSync) -> None:
             ],
             "twice": [("insert", ORDER, None, "a"), ("insert", OTHER, None, "b")],
             "lost": [("delete", ORDER)],
+            "cased": [("insert", ORDER), ("insert", OTHER)],
         },
     )
     text = sync.error(tables=tables)
@@ -80,6 +82,10 @@ def test_errors_of_tables_and_their_remedies(sync: BoundedSync) -> None:
         "b.twice": "the target 'twice' is that of a.twice and of b.twice: pass another template of names",
         "shop.lost": "its first records are deletes, from which no schema can be inferred, and ",
         "shop.rows": "[SCHEMA] ",
+        "shop.cased": (
+            "tables= has options for 'SHOP.`cased`', and the messages name 'shop.cased': correct "
+            "the entry, or add 'shop.cased': TableOptions() if there are two tables"
+        ),
     }
     assert [
         f"{table}: {sentence}"
@@ -87,7 +93,7 @@ def test_errors_of_tables_and_their_remedies(sync: BoundedSync) -> None:
         if f"{table}: {sentence}" not in text
     ] == []
     assert "has no column __START_AT, __END_AT, which scd_type=2 requires: run ALTER TABLE" in text
-    assert text.startswith("[SYNC] a.twice: ")
+    assert text.startswith("[SYNC] shop.cased: ")
     assert text.endswith(". The other tables of the micro-batch are written")
     assert "shop.fine" not in text
     assert sorted(path.name for path in (sync.folder / "lake").iterdir()) == [
@@ -107,10 +113,11 @@ def test_errors_of_tables_and_their_remedies(sync: BoundedSync) -> None:
         "shop.sharded": TableOptions(**shards, types={"name": "STRING"}),  # type: ignore[arg-type]
         "a.twice": TableOptions(name="once"),
         "shop.lost": TableOptions(schema="id BIGINT", primary_key="id"),
+        "shop.cased": TableOptions(where="id > 1"),
     }
     sync.run(tables=remedies, exclude="shop[.](typed|absent|placed)")
     assert rows_of(
-        sync, ["fine", "rows", "softly", "kinds", "sharded", "once", "twice", "lost"]
+        sync, ["fine", "rows", "softly", "kinds", "sharded", "once", "twice", "lost", "cased"]
     ) == {
         "fine": [ORDER],
         "rows": [ORDER, {"id": 2}],
@@ -120,6 +127,7 @@ def test_errors_of_tables_and_their_remedies(sync: BoundedSync) -> None:
         "once": [ORDER],
         "twice": [OTHER],
         "lost": [],
+        "cased": [OTHER],
     }
     assert [row["id"] for row in sync.rows("started")] == [1]
     assert [row["name"] for row in sync.rows("tracked")] == ["a"]
@@ -150,6 +158,75 @@ def test_stopped_tables_stay_stopped_and_the_others_go_on(
     assert (sync.rows("shop_orders"), sync.rows("shop_items")) == (
         [ORDER],
         [{"id": 1}, {"id": 2}, {"id": 3}],
+    )
+
+
+def test_file_of_a_table_of_goldengate_by_release_0_2(sync: BoundedSync) -> None:
+    row = {"table": "SHOP.ORDERS", "primary_keys": ["ID"], "op_type": "I"}
+
+    def produce(number: int) -> None:
+        sync.produce("t", [(None, json.dumps(row | {"after": {"ID": number}}).encode())])
+
+    options = {"format": "ogg-json", "tables": {"SHOP.ORDERS": TableOptions(name="SHOP.ORDERS")}}
+    produce(1)
+    sync.run(**options)
+    sync.edit("SHOP.ORDERS", '"table": "SHOP.ORDERS"', '"table": "`SHOP.ORDERS`"')
+    earlier = sync.path("%60SHOP.ORDERS%60")
+    sync.path("SHOP.ORDERS").rename(earlier)
+    produce(2)
+    text = sync.error(**options)
+    assert (
+        f"SHOP.ORDERS: its file is {earlier}, with its name in backquotes: stop the query" in text
+    )
+    assert sync.rows("SHOP.ORDERS") == [{"ID": 1}]
+    earlier.rename(sync.path("SHOP.ORDERS"))
+    sync.edit("SHOP.ORDERS", '"table": "`SHOP.ORDERS`"', '"table": "SHOP.ORDERS"')
+    sync.run(**options)
+    assert sync.rows("SHOP.ORDERS") == [{"ID": 1}, {"ID": 2}]
+
+
+@pytest.mark.parametrize("on_question", ["fail", "stop_table"])
+def test_a_question_is_answered_before_anything_is_written(
+    sync: BoundedSync, on_question: str
+) -> None:
+    options = {
+        "format": "debezium-json",
+        "target": replace(sync.tables.database, on_question=on_question),
+        "exclude": "[.]dropped",
+    }
+    row, decimal = {"id": "a"}, {"price": "Cr1t6rqqFik=", "seen_at": 1767323045000}
+
+    def stopped(table: str, **more: object) -> str:
+        if on_question == "fail":
+            text = sync.error(**options, **more)
+        else:
+            sync.run(**options, **more)
+            text = f"{table}: {sync.file(table)['stopped']}"
+        return text
+
+    sync.produce("t", [debezium("plain", "c", None, row)])
+    sync.produce("t", [debezium("asked", "c", None, row | decimal)])
+    text = stopped("shop.asked")
+    assert (
+        "shop.asked: its messages do not show the types of columns, `price STRING` (every" in text
+    )
+    assert "; `seen_at BIGINT` (an integer; " in text
+    assert "): pass tables={'shop.asked': TableOptions(types=...)} with the type of each" in text
+    assert sync.rows("plain") == [row]
+    assert [path.name for path in (sync.folder / "lake").iterdir()] == ["plain"]
+    answers = {"price": "as_is", "seen_at": "TIMESTAMP(3)"}
+    asked = {"shop.asked": TableOptions(types=answers)}
+    mode = {"format_options": {"time_precision_mode": "adaptive"}}
+    if on_question == "fail":
+        sync.run(**options, **mode, tables=asked)
+        assert sync.file("shop.asked")["schema"][1:] == ["price STRING", "seen_at TIMESTAMP(3)"]
+    sync.produce("t", [debezium("plain", "c", None, {"id": "b", "photo": "Cr1t6rqqFik="})])
+    assert "shop.plain: its messages do not show the types of columns, `photo STRING` (" in stopped(
+        "shop.plain", **mode, tables=asked
+    )
+    assert (sync.rows("plain"), sync.file("shop.plain")["schema"]) == (
+        [row],
+        ["id STRING NOT NULL"],
     )
 
 
@@ -263,8 +340,8 @@ def test_unchanged_values_and_truncates_of_debezium(
     ).encode()
     sync.produce("orders", [debezium("orders", "c", None, order | {"qty": 1})])
     sync.run(format="debezium-json")
-    guessed = "shop.orders: the types of these columns are guesses: id BIGINT NOT NULL (an integer"
-    assert guessed in caplog.text
+    guessed = "shop.orders: the types of `id`, `photo`, `qty` are guesses, and "
+    assert f"{guessed}{sync.path('shop.orders')} has the questions" in caplog.text
     assert sync.file("shop.orders")["questions"].keys() == {"id", "qty", "photo"}
     caplog.clear()
     sync.produce("orders", [toasted(2)])

@@ -12,6 +12,7 @@ from pyspark.errors import PySparkException
 
 from cdc_formats.errors import ArgumentError, ChangelogError
 from normalize import DeltaDatabase
+from normalize.local_kafka import ProducerRecord
 from normalize.monitoring.explain_error import explain_error
 from normalize.tables.table_options import TableOptions
 from tests.support.databases import Message, canal
@@ -80,6 +81,29 @@ def test_keys_whose_events_are_delivered_again_or_come_from_another_log(sync: Bo
     with pytest.raises((ChangelogError, PySparkException)) as failed:
         apply(sync, [(b'{"id": 1}', json_bytes(without_position))])
     assert "the message has no position in the source's log" in explain_error(failed.value)
+
+
+def test_a_key_in_two_partitions_is_a_warning(
+    sync: BoundedSync, caplog: pytest.LogCaptureFixture
+) -> None:
+    def write(*partitions: int, **options: Any) -> list[str]:
+        caplog.clear()
+        records = [
+            ProducerRecord(*event("u", 1, "a", number), partition=partition)
+            for number, partition in enumerate(partitions, 1)
+        ]
+        sync.produce("t", records, partitions=2)
+        sync.run(format="debezium-json", **options)
+        return [text for text in caplog.messages if "Kafka partitions" in text]
+
+    assert write(0, 0) == []
+    (warning,) = write(0, 1)
+    assert warning.startswith(
+        "shop.orders: 1 keys have records in several Kafka partitions, which only their timestamps"
+    )
+    assert "or pass tables={'shop.orders': TableOptions(position_column=...)}" in warning
+    ordered = TableOptions(deletes="soft", position_column="position")
+    assert write(0, 1, tables={"shop.orders": ordered}) == []
 
 
 def test_partial_rows_complete_only_the_row_before_them(sync: BoundedSync) -> None:

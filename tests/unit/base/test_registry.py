@@ -291,7 +291,7 @@ WITH_TIMESTAMP_STANDARD = [
     [
         ("canal-json", {"table_inclued": "x"}, "canal-json has no option table_inclued; it has binary_handling_mode, binlog_row_image"),
         ("canal-json", {"table.inclued": "x"}, "Did you mean table_include for table_inclued?"),
-        ("canal-json", {"binary_handling_mode": "hex"}, "binary_handling_mode is 'hex'; it is one of 'latin1', 'base64'"),
+        ("canal-json", {"binary_handling_mode": "utf8"}, "binary_handling_mode is 'utf8'; it is one of None, 'latin1', 'base64', 'hex'"),
         ("debezium-json", {"schema_include": "maybe"}, "schema_include is 'maybe'; it is one of 'auto', True, False"),
         ("debezium-json", {"decimal_handling_mode": "Precise"}, "one of None, 'precise', 'string', 'double'"),
         ("debezium-json", {"time_precision_mode": "seconds"}, "time_precision_mode is 'seconds'"),

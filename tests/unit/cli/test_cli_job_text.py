@@ -115,7 +115,7 @@ def test_a_job_without_questions(tmp_path: Path) -> None:
 def test_a_job_for_iceberg_has_the_settings_of_a_catalog(tmp_path: Path) -> None:
     iceberg = JobTarget(TargetKind.ICEBERG, "/lake")
     job = read(job_text([profile(maxwell("accounts", "insert", {"id": 1}))], [], iceberg), tmp_path)
-    assert job.arguments["target"] == IcebergDatabase("lake.shop")
+    assert job.arguments["target"] == IcebergDatabase("lake.shop", on_question="stop_table")
     assert job.packages == ("iceberg",)
     assert job.spark["spark.sql.catalog.lake.warehouse"] == "/lake"
     assert job.arguments["schema_location"] == "/lake/_schemas"
@@ -133,7 +133,7 @@ def test_a_job_for_a_database_asks_for_its_user(
         read(text, tmp_path)
     job = read(text.replace('"?"', "cdc"), tmp_path)
     assert job.arguments["target"] == JdbcDatabase(
-        "jdbc:postgresql://db/shop", user="cdc", password="s3cret"
+        "jdbc:postgresql://db/shop", user="cdc", password="s3cret", on_question="stop_table"
     )
     assert job.packages == ("postgresql",)
     with pytest.raises(ArgumentError, match="--target jdbc requires --url"):

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from cdc_formats import ABSENT, Change, Ignored, KeyedChange, RowKind, get_format
-from cdc_formats.errors import MissingBeforeImageError, PartialImageError
+from cdc_formats.errors import MissingBeforeImageError, PartialImageError, TypeConversionError
+from tests.support.both_decoders import differences, natively, odd_places, source_of
 
 U, V, INS, D = RowKind.UPDATE_BEFORE, RowKind.UPDATE_AFTER, RowKind.INSERT, RowKind.DELETE
 
@@ -125,6 +126,8 @@ def test_an_invalid_old_is_an_error_in_a_delete_too(old: bytes) -> None:
         ("QUERY", "true", Ignored.DDL),
         ("QUERY", "false", Ignored.MESSAGE),
         ("A NEW ONE", "true", Ignored.DDL),
+        ("INIT_DDL", "true", Ignored.DDL),
+        ("INIT_DDL", "false", Ignored.DDL),
         ("TRUNCATE", "true", Ignored.TRUNCATE),
         ("TRUNCATE", "false", Ignored.TRUNCATE),
     ],
@@ -176,6 +179,37 @@ def test_binary_is_latin_1_and_base64_on_request() -> None:
     assert decode('{"type":"INSERT","data":[{"b":"\\u0000ÿ"}]}'.encode(), "b BINARY")[0].row == (
         b"\x00\xff",
     )
+
+
+def test_binary_may_be_hexadecimal_digits() -> None:
+    value = b'{"type":"INSERT","data":[{"b":"0x48656C6C6F"}]}'
+    assert decode(value, "b BINARY", binary_handling_mode="hex")[0].row == (b"Hello",)
+    assert decode(value, "b BINARY", binary_handling_mode="latin1")[0].row == (b"0x48656C6C6F",)
+    assert decode(value, "b STRING")[0].row == ("0x48656C6C6F",)
+    assert decode(value.replace(b"48", b"4"), "b BINARY")[0].row == (b"0x4656C6C6F",)
+    with pytest.raises(TypeConversionError, match=r"or hexadecimal digits.*'hex' .Tencent DTS"):
+        decode(value, "b BINARY")
+
+
+def test_messages_of_huawei_drs() -> None:
+    row, key = b'[{"id":"1","n":"2","s":"a"}]', b'"pkNames":["id"]'
+    messages = [
+        b'{"type":"INIT","data":%s,"old":null,%s}' % (row, key),
+        b'{"type":"UPDATE","data":%s,"old":[{"n":"1"}],%s}' % (row, key),
+        b'{"type":"DELETE","data":null,"old":%s,%s}' % (row, key),
+        b'{"type":"DELETE","data":null,"old":[{"id":"1"}],%s}' % key,
+        b'{"type":"DELETE","data":null,"old":[{"id":"1"},{"id":"2"}],%s}' % key,
+        b'{"type":"DELETE","data":null,"old":null,%s}' % key,
+    ]
+    assert decode(messages[0]) == [Change(INS, (1, 2, "a"))]
+    assert decode(messages[2]) == [Change(D, (1, 2, "a"))]
+    with pytest.raises(MissingBeforeImageError, match="`old` of a delete is null"):
+        decode(messages[5])
+    plan = source_of(get_format("canal-json"), "id INT, n INT, s STRING", ["id"])
+    records = [(None, message) for message in messages]
+    assert not differences(plan, records)
+    assert not differences(plan, records, columnar=natively)
+    assert odd_places(plan, records) == [2, 3, 4, 5]
 
 
 @pytest.mark.parametrize(

@@ -534,6 +534,15 @@ def test_more_schema_blocks_than_the_cache_holds_are_read() -> None:
         ),
         (b'{"schema": {}, "payload": {"op": "t", "source": {}}}', Ignored.TRUNCATE),
         (b'{"schema": {}, "payload": {"ts_ms": 5}}', Ignored.HEARTBEAT),
+        (b'{"resolved": "1753805445318192128.0000000000"}', Ignored.HEARTBEAT),
+        (
+            b'{"payload": {"source": {"connector": "TiCDC", "commit_ts": 1}, "op": "m"}}',
+            Ignored.HEARTBEAT,
+        ),
+        (
+            b'{"payload": {"source": {"connector": "TiCDC"}, "ddl": "", "tableChanges": []}}',
+            Ignored.DDL,
+        ),
         (b'{"schema": {}, "payload": {"status": "END", "id": "7"}}', Ignored.TRANSACTION),
         (b'{"schema": {}, "payload": {"tableChanges": []}}', Ignored.DDL),
     ],

@@ -230,6 +230,7 @@ def test_a_truncate_of_goldengate_is_none_of_them() -> None:
         {"id": 1, "encrypted": True},
         {"id": 1, "type": "io", "specversion": "1.0"},
         {"data": {}, "type": "x"},
+        {"id": 1, "after": {}},
     ],
 )
 def test_a_row_that_resembles_another_message_is_a_row(message: dict[str, Any]) -> None:
@@ -264,6 +265,12 @@ def _detected(*values: dict[str, Any] | bytes) -> tuple[str | None, str]:
             },
             "the message is of Debezium's connector for Cassandra",
         ),
+        (
+            {"op": "d", "before": None, "after": None, "source": {"origin": "cockroachdb"}},
+            "CockroachDB wrote the delete without its row",
+        ),
+        ({"after": {"a": 0, "b": "updated"}}, "as in CockroachDB's envelope=wrapped"),
+        ({"after": None, "updated": "1.0000000001"}, "as in CockroachDB's envelope=wrapped"),
         (
             {"version": 1, "type": "CREATE", "sql": "CREATE TABLE t", "commitTs": 1, "buildTs": 2},
             "the message is of TiCDC's simple protocol",

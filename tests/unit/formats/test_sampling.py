@@ -205,7 +205,7 @@ def test_the_filter_of_each_table_is_the_formats_own_option() -> None:
     assert {table.name: table.options["only"] for table in result.tables} == {
         "rome": "rome",
         "oslo": "oslo",
-        "os.lo": r"os\.lo",
+        "`os.lo`": r"os\.lo",
     }
 
 

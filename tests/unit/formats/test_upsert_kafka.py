@@ -164,6 +164,14 @@ def test_an_empty_value_never_deletes() -> None:
         decoder(json_null="delete").decode(b'{"id":1}', b"")
 
 
+@pytest.mark.parametrize("columns", ["after STRUCT<b: STRING>", "after VARIANT, updated STRING"])
+def test_the_columns_of_an_envelope_are_refused(columns: str) -> None:
+    options = {"key_format": "raw", "value_fields_include": "EXCEPT_KEY"}
+    with pytest.raises(SchemaError, match="as in CockroachDB's envelope=wrapped"):
+        get_format("upsert-kafka", **options).decoder(f"k STRING, {columns}", unique_key=["k"])
+    get_format("upsert-kafka").decoder("id INT, before DATE, after DATE", unique_key=["id"])
+
+
 def test_a_table_needs_a_primary_key() -> None:
     with pytest.raises(SchemaError, match="upsert-kafka needs a primary_key"):
         decoder(DDL, ())

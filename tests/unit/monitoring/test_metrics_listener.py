@@ -116,7 +116,13 @@ def test_tables_of_a_query_become_metrics() -> None:
     publish(TABLE)
     publish(
         TableProgress(
-            query="0f", table="shop.orders", records=2, missed=4, stopped=True, open_questions=3
+            query="0f",
+            table="shop.orders",
+            records=2,
+            missed=4,
+            stopped=True,
+            open_questions=3,
+            torn=1,
         )
     )
     publish(TableProgress(query="0f", table="", bad={"MALFORMED_MESSAGE": 1}))
@@ -139,6 +145,7 @@ def test_tables_of_a_query_become_metrics() -> None:
         ): 1,
         f"changelog_table_schema_changes_total{orders}}}": 1,
         f"changelog_table_missed_records_total{orders}}}": 4,
+        f"changelog_table_torn_keys_total{orders}}}": 1,
         f"changelog_table_stopped{orders}}}": 0,
         f"changelog_table_open_questions{orders}}}": 0,
         # One writer at a time, so that a sum over tables counts them.

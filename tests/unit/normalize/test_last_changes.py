@@ -11,7 +11,7 @@ from hypothesis import given, strategies as st
 
 from cdc_formats.errors import PartialImageError
 from normalize.core.order import RowOrderError
-from normalize.decode.last_changes import merge_pass
+from normalize.decode.last_changes import LastOfKeys, merge_pass
 
 
 class Place(NamedTuple):
@@ -49,6 +49,16 @@ def batch_of(places: list[Place]) -> pa.RecordBatch:
         "fact": pa.nulls(len(places), pa.string()),
     }
     return pa.RecordBatch.from_arrays(list(columns.values()), names=list(columns))
+
+
+@given(places=PLACES, most=st.integers(1, 20))
+def test_the_keys_of_several_partitions_are_counted(places, most):
+    held = LastOfKeys(most)
+    for part in pairwise([0, *range(1, len(places)), len(places)]):
+        held.add(pa.Table.from_batches([batch_of(places[slice(*part)])]))
+    list(held.finish("log"))
+    pairs = {(place.key, place.source) for place in places}
+    assert held.torn == len(pairs) - len({key for key, _ in pairs})
 
 
 @given(

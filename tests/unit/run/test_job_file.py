@@ -43,7 +43,7 @@ def test_the_smallest_job_has_the_defaults_of_sync_database(read) -> None:
         "topic": "shop",
         "format": "maxwell-json",
         "options": {"kafka.bootstrap.servers": "broker:9092"},
-        "target": DeltaDatabase("/lake/shop"),
+        "target": DeltaDatabase("/lake/shop", on_question="stop_table"),
         "schema_location": "/lake/schemas",
         "format_options": None,
         "tables": {},
@@ -84,7 +84,7 @@ def test_all_parts_of_a_job(read, monkeypatch) -> None:
     )
     assert job.arguments["topic"] == re.compile("shop[.].*")
     assert job.arguments["target"] == JdbcDatabase(
-        "jdbc:postgresql://db/shop", user="cdc", password="s3cret"
+        "jdbc:postgresql://db/shop", user="cdc", password="s3cret", on_question="stop_table"
     )
     assert job.arguments["tables"] == {
         "shop.orders": TableOptions(primary_key="id", schema="id INT, price DECIMAL(10,2)")
@@ -134,6 +134,10 @@ def test_all_parts_of_a_job(read, monkeypatch) -> None:
         ),
         ({"parallel": "4"}, r"Expected `int`, got `str` - at `\$\.parallel`"),
         ({"on_truncate": "stop"}, r"Invalid enum value 'stop' - at `\$\.on_truncate`"),
+        (
+            {"target": {"delta": {"name": "/lake", "on_question": "ask"}}},
+            r"Invalid enum value 'ask' - at `\$\.target\.delta\.on_question`",
+        ),
         ({"target": {}}, r"`\$\.target` has 0 databases: write one of delta, iceberg, jdbc"),
         ({"target": {"delta": {"name": "lake/shop"}}}, r"lake/shop.* - at `\$\.target\.delta`"),
         (

@@ -21,13 +21,13 @@ from cdc_formats.errors import (
     SchemaError,
     TypeConversionError,
 )
-from cdc_formats.values.schema import columns
+from cdc_formats.values.schema import columns, source_id
 from normalize import DeltaDatabase, IcebergDatabase, JdbcDatabase
 from normalize.tables.database_target import table_name
 from normalize.tables.known_rows import KnownRows
 from normalize.tables.route import Route, Routed, Router, decode_summary, merged, route_pass
 from normalize.tables.schema import TableSchema, decide, decide_merged, extend, new_columns
-from normalize.tables.table_options import Selection, SyncError, TableOptions, source_id
+from normalize.tables.table_options import Selection, SyncError, TableOptions, misspelt
 from normalize.tables.targets import TargetError
 from tests.support.databases import RECORDS, canal, debezium, maxwell
 from tests.support.examples import examples
@@ -80,7 +80,7 @@ def test_table_and_columns_of_a_message() -> None:
         (
             "ogg-json",
             (None, b'{"table": "SHOP.ORDERS", "op_type": "I", "after": {"id": 1}}'),
-            "`SHOP.ORDERS`",
+            "SHOP.ORDERS",
         ),
         ("debezium-flat-json", (b'{"id": 1}', b'{"id": 1, "__table": "orders"}'), "t"),
         ("changelog-json", (None, b'{"op": "+I", "data": {"id": 1}}'), "t"),
@@ -227,6 +227,49 @@ def test_shards_are_routed_to_their_table() -> None:
         get_format("canal-json"), shards_of(orders=TableOptions(shards="shop_[0-9]+[.]orders"))
     )
     assert canal_router.route("t", None, truncate).table == "shop.orders"
+
+
+def test_tables_of_goldengate_have_a_schema() -> None:
+    all_of = TableOptions(shards="S_.[.]T")
+    router = Router(
+        get_format("ogg-json"), Selection.of((), ("SHOP[.]TMP.*",), {"SHOP.ALL": all_of})
+    )
+    tables = {
+        "SHOP.ORDERS": "SHOP.ORDERS",
+        "PDB.SHOP.ORDERS": "PDB.SHOP.ORDERS",
+        "A.B.C.D": "`A.B.C.D`",
+        "SHOP.TMP_1": "",
+        "S_1.T": "SHOP.ALL",
+        "T": "T",
+    }
+    for kind in "ITD":
+        routed = {name: router.route("t", None, message(name, kind)).table for name in tables}
+        assert routed == tables
+    assert table_name("{database}_{table}", "SHOP.ORDERS") == "SHOP_ORDERS"
+    assert table_name("{database}_{schema}_{table}", "PDB.SHOP.ORDERS") == "PDB_SHOP_ORDERS"
+
+
+def message(table: str, kind: str) -> bytes:
+    """A message of GoldenGate."""
+    image = "before" if kind == "D" else "after"
+    return json.dumps({"table": table, "op_type": kind, image: {"ID": 1}}).encode()
+
+
+@pytest.mark.parametrize(
+    ("tables", "options", "found"),
+    [
+        (["SHOP.ORDERS"], ["`SHOP.ORDERS`"], {"`SHOP.ORDERS`": "SHOP.ORDERS"}),
+        (["SHOP.ORDERS"], ['"SHOP"."ORDERS"'], {'"SHOP"."ORDERS"': "SHOP.ORDERS"}),
+        (["shop.order", "shop.orders"], ["SHOP.ORDERS"], {"SHOP.ORDERS": "shop.orders"}),
+        (["shop.orders", "SHOP.ORDERS"], ["SHOP.ORDERS"], {}),
+        (["shop.orders"], ["SHOP.ORDERS", "shop.orders"], {}),
+        (["shop.orders"], ["orders"], {}),
+    ],
+)
+def test_options_of_no_table_and_the_similar_table(
+    tables: list[str], options: list[str], found: dict[str, str]
+) -> None:
+    assert misspelt(tables, options) == found
 
 
 def test_shards_that_contradict_each_other() -> None:
