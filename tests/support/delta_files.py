@@ -36,8 +36,10 @@ def delta_rows(folder: Path) -> list[dict[str, Any]] | None:
     """Return the rows with the values that Spark would return.
 
     None without a table, and if some part of it is not read here: partitions, deletion vectors,
-    renamed columns, or other types.
+    renamed columns, other types, or a log that was cleaned up.
     """
+    if not (folder / "_delta_log" / f"{0:020}.json").exists():
+        return None
     columns: list[dict[str, Any]] = []
     files = set[str]()
     for action in _actions(folder / "_delta_log"):
