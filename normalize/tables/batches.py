@@ -189,11 +189,11 @@ _ranges: dict[str, tuple[tuple[str | None, int], tuple[str, int | None]]] = {}
 
 
 def show_in_checkpoint(
-    spark: SparkSession, batch: Batch, folder: str, table: str, **values: str | int
+    spark: SparkSession, batch: Batch, folder: str, table: str, **values: str
 ) -> None:
     """Write a table's file into a running query's checkpoint, over an earlier one.
 
-    A failure is a warning: ``cdc status`` shows the file, and `commits` also finds an older one right.
+    It is for ``cdc status``: nothing depends on it, and a failure is a warning.
 
     Parameters
     ----------
@@ -203,7 +203,7 @@ def show_in_checkpoint(
     folder : str
         A folder in the checkpoint that Spark does not use.
     table : str
-    **values : str or int
+    **values : str
         What the file has besides the table.
     """
     file = checkpoint_file(spark, batch, folder, table)

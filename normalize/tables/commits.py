@@ -43,7 +43,6 @@ from .batches import (
     Record,
     checkpoint_file,
     record_of,
-    show_in_checkpoint,
     version_of,
 )
 
@@ -210,6 +209,9 @@ class OwnCommits:
     sql_name: str
     state: TableState | None = None
     _run: tuple[str, str | None] | None = None
+    _files: Files | None = None
+    _paths: tuple[str, ...] = ()
+    """The two files in the checkpoint; none of a query that does not run."""
     _kept: Commit | None = None
 
     @property
@@ -243,12 +245,16 @@ class OwnCommits:
         self.state = state
         stored = state.transaction(self.application(batch))
         run = batch.query, spark.sparkContext.getLocalProperty("spark.jobGroup.id")
-        if self._run != run:
-            self._run, self._kept = run, _read(spark, batch, self.sql_name)
+        if self._run != run or self._files is None:
+            self._run, self._files = run, Files(spark, raw=True)
+            folders = (f"{_FOLDER}/{turn}" for turn in (0, 1))
+            paths = (checkpoint_file(spark, batch, each, self.sql_name) for each in folders)
+            self._paths = tuple(filter(None, paths))
+            self._kept = _read(self._files, self._paths)
         kept = self._kept
         is_last = kept and is_stored and (state.version, stored) == (kept.since + 1, kept.record)
         if kept is not None and (not is_last or kept.id != state.id):
-            self._require_last(Files(spark, raw=True), batch, kept, stored)
+            self._require_last(self._files, batch, kept, stored)
         return None if stored is None else record_of(stored)
 
     def _require_last(self, files: Files, batch: Batch, kept: Commit, stored: int | None) -> None:
@@ -301,23 +307,26 @@ class OwnCommits:
             f"{self.table}: micro-batch {batch.number} was not written: {reason}"
         )
 
-    def keep(self, spark: SparkSession, batch: Batch | None) -> None:
-        """Keep the commit of a micro-batch, after whose `record` it was made."""
+    def keep(self, batch: Batch | None) -> None:
+        """Keep the commit of a micro-batch, after whose `record` it was made.
+
+        A failure is a warning: an older file is also right.
+        """
         state = self.state
-        if batch is None or state is None or checkpoint_file(spark, batch, "", "") is None:
+        if batch is None or state is None or self._files is None or not self._paths:
             return
         turn = 0 if self._kept is None else self._kept.turn + 1
         kept = Commit(self.sql_name, state.id, state.version, version_of(batch), turn)
-        self._kept = kept
-        values = msgspec.structs.asdict(kept)
-        show_in_checkpoint(spark, batch, f"{_FOLDER}/{turn % 2}", **values)
+        self._kept, path = kept, self._paths[turn % 2]
+        try:
+            self._files.write(path, msgspec.json.encode(kept).decode(), replace=True)
+        except Exception as error:
+            _log.warning("%s cannot be written: %s", path, error)
 
 
-def _read(spark: SparkSession, batch: Batch, table: str) -> Commit | None:
-    """Return the last commit that the checkpoint of a query has; None if it has none."""
-    files = Files(spark, raw=True)
-    paths = [checkpoint_file(spark, batch, f"{_FOLDER}/{turn}", table) for turn in (0, 1)]
-    texts = [files.read(path) for path in paths if path is not None and files.exists(path)]
+def _read(files: Files, paths: Sequence[str]) -> Commit | None:
+    """Return the last commit that two files have; None if they have none."""
+    texts = [files.read(path) for path in paths if files.exists(path)]
     # A query may have been killed while it wrote one.
     commits = [msgspec.json.decode(text, type=Commit) for text in texts if text.endswith("}")]
     return max(commits, key=lambda each: each.turn, default=None)

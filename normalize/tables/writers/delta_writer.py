@@ -228,7 +228,7 @@ class DeltaWriter:
         record = batch and delta_rs.Transaction(self.commits.application(batch), version_of(batch))
         numbers = delta_rs.merge(table, plan, changes, record, name=self.table, spill=left // 2)
         _log.debug("%s: %s", self.table, numbers)
-        self.commits.keep(spark, batch)
+        self.commits.keep(batch)
         self._note("delta-rs", "it can write the table, and the changes are small")
         return True
 

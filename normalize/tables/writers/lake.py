@@ -503,7 +503,7 @@ class LakeSink(Sink):
             raise ConflictError(
                 f"another driver wrote micro-batch {batch.number}, or a later one, into {self.table}"
             )
-        self.table.commits.keep(spark, batch)
+        self.table.commits.keep(batch)
 
     @contextmanager
     def recording(self, batch: Batch | None) -> Iterator[None]:
