@@ -16,7 +16,7 @@ from .spark import micro_batch, offsets_of
 
 WAIT = "kafka.fetch.max.wait.ms"
 KAFKAS_WAIT = {WAIT: "500"}
-"""Kafka's default, which Spark's source has if nobody sets another one."""
+"""Kafka's default, which Spark's source uses unless a query sets another value."""
 _PATIENCE = 900  # seconds
 _LEFT_OUT = 1  # a round in which Java compiles
 
@@ -106,7 +106,7 @@ class Live:
         )
 
     def batches_since(self, messages: int) -> list[Any]:
-        """Return the progress of the micro-batches that read only later messages than so many."""
+        """Return the progress of the micro-batches that begin after this number of messages."""
         return [
             each
             for each in self.query.recentProgress

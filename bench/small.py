@@ -143,7 +143,7 @@ def _live(
     way: Callable[..., DataStreamWriter],
     keys: int,
 ) -> None:
-    """Print the seconds of a way with both values of the option, in turn."""
+    """Print the seconds of one way with both values of the option, in turn."""
     queries, topics = [], {}
     for name, wait in (("default", {WAIT: READER_DEFAULTS[WAIT]}), ("500", KAFKAS_WAIT)):
         topic = topics[name] = _Topic(f"{folder.name}-{name}", partitions, keys)

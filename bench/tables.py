@@ -69,7 +69,7 @@ class Source:
     Parameters
     ----------
     name : str
-        Of the database, with which the topics begin.
+        The name of the database: the names of the topics begin with it.
     tables, rows : int
         The number of tables, and the rows of each.
 
@@ -106,7 +106,7 @@ class Source:
         return self._message("u", topic, row)
 
     def burst(self, updates: int) -> list[Message]:
-        """Return updates of random rows, so many of each table."""
+        """Return updates of random rows, the same number of each table."""
         return [self.update(topic) for topic in self.topics for _ in range(updates)]
 
     def _message(self, op: str, topic: str, row: int) -> Message:

@@ -95,7 +95,7 @@ from .targets import (
 
 _log = logging.getLogger("normalize")
 _FEW_BYTES = 32 << 20
-"""So many bytes of records are decoded on the driver."""
+"""The most bytes of records that are decoded on the driver."""
 
 
 def sync_database(
