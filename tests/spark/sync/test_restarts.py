@@ -33,6 +33,7 @@ from tests.support.delta_files import delta_rows
 from tests.support.json_bytes import json_bytes
 from tests.support.paths import REPOSITORY
 from tests.support.sinking import changelog
+from tests.support.streams import settings
 from tests.support.syncing import BoundedSync, idle_query, micro_batch
 
 if TYPE_CHECKING:
@@ -225,8 +226,12 @@ def by_owner(*statements: str) -> Callable[[Query | Stream], None]:
     """Return what runs statements as the owner of the target, whose name is ``{t}``."""
 
     def run(table: Query | Stream) -> None:
-        for statement in statements:
-            table.spark.sql(statement.format(t=f"delta.`{table.target}`")).collect()
+        # VACUUM would start 10,000 tasks.
+        with settings(
+            table.spark, {"spark.sql.sources.parallelPartitionDiscovery.parallelism": "2"}
+        ):
+            for statement in statements:
+                table.spark.sql(statement.format(t=f"delta.`{table.target}`")).collect()
 
     return run
 
@@ -615,6 +620,8 @@ TARGETS: dict[str, tuple[Any, ...]] = {
     ),
     "a column of the target was renamed": ({}, {}, rename_column),
     **{name: ({}, {}, act, kept) for name, (act, kept) in ON_LOG.items()},
+    # The first of its two commits is left.
+    "an old backup of the target is in its place": ({}, {}, remove_commit, {1: "a"}),
 }
 
 
