@@ -64,7 +64,7 @@ from .facts import (
 )
 from .job import BAD_RECORDS, TableJob, TableRecords
 from .latest import ChangeOrderError, stored
-from .query import FEW_RECORDS, Query, has_few_records, records_of
+from .query import Query, are_few, records_of
 from .resync import Resyncs
 from .route import (
     ROUTED_DDL,
@@ -419,7 +419,8 @@ class SyncDatabase:
         """Apply records of Kafka to all tables; raises as a call does."""
         spark = batch.sparkSession
         # Few records are returned by the first job: a second one would take as many tasks.
-        few = has_few_records(running_batch(spark))
+        running = running_batch(spark)
+        few = running is not None and are_few(running.records)
         tasks = spark.sparkContext.defaultParallelism
         route = replace(self.route, small=few * _FEW_BYTES // tasks)
         routing: Any = partial(route_pass, route=route)
@@ -609,7 +610,7 @@ class SyncDatabase:
             else:
                 running[table] = summary
         few = (
-            sum(s.records for s in running.values()) <= FEW_RECORDS
+            are_few(sum(s.records for s in running.values()))
             and sum(s.size for s in running.values()) <= _FEW_BYTES
         )
         if few and running and isinstance(routed, DataFrame):

@@ -201,12 +201,12 @@ class KnownTopics:
             return described
 
 
-FEW_RECORDS = 100_000
+_FEW_RECORDS = 100_000
 
 
-def has_few_records(batch: Batch | None) -> bool:
-    """Return whether a micro-batch has at most `FEW_RECORDS`; False if the number is unknown."""
-    return batch is not None and batch.records is not None and batch.records <= FEW_RECORDS
+def are_few(records: int | None) -> bool:
+    """Return whether records are so few that the driver may decode them; None: it is unknown."""
+    return records is not None and records <= _FEW_RECORDS
 
 
 def records_of(batch: DataFrame) -> DataFrame:
@@ -216,7 +216,8 @@ def records_of(batch: DataFrame) -> DataFrame:
     partitions: a task takes tens of ms, also without records.
     """
     spark, headers = batch.sparkSession, RECORD_DDL.partition("headers ")[2]
-    if has_few_records(running_batch(spark)):
+    running = running_batch(spark)
+    if running is not None and are_few(running.records):
         batch = batch.coalesce(spark.sparkContext.defaultParallelism)
     # As text: each function of PySpark is a call of the JVM.
     return batch.selectExpr(

@@ -269,7 +269,7 @@ class BoundedSync(SyncedTables):
             self.planned, self.written = self.written, []
         with pytest.MonkeyPatch.context() as patch:
             if by_spark:
-                patch.setattr("normalize.tables.database._FEW_RECORDS", 0)
+                patch.setattr("normalize.tables.query._FEW_RECORDS", 0)
             with micro_batch(self.spark, self.query, self.number):
                 job(self._frame(), self.number)
         self.last, self.planned, self.number = self.planned, [], self.number + 1

@@ -118,7 +118,7 @@ MOVED = [
 def run_with(sync: Sync | BoundedSync, *, few: bool) -> None:
     """Run the query, in which the driver decodes a few records, and Spark others."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("normalize.tables.database._FEW_RECORDS", 100 if few else 0)
+        patch.setattr("normalize.tables.query._FEW_RECORDS", 100 if few else 0)
         sync.run(**MINIMAL)
 
 
