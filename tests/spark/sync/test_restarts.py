@@ -652,7 +652,17 @@ def run(
     return outcome(queries[function], CHANGES[change], stopped=stopped, caplog=caplog)
 
 
-@pytest.mark.parametrize(("section", "change", "function", "content"), cells())
+@pytest.mark.parametrize(
+    ("section", "change", "function", "content"),
+    [
+        # What happens to the log concerns the code that `sync_database` shares with `sync_table`.
+        pytest.param(
+            *each,
+            marks=[pytest.mark.soak] * (each[1] in ON_LOG and each[2] == "sync_database"),
+        )
+        for each in cells()
+    ],
+)
 def test_cell(
     spark: SparkSession,
     queries: dict[str, Query],
