@@ -39,6 +39,9 @@ if TYPE_CHECKING:
 RETENTION = "delta.deletedFileRetentionDuration"
 TABLE: dict[str, Any] = {"schema": "id INT, name STRING", "primary_key": "id"}
 
+QUERY = "0b8d3a0e-6f0f-4a53-9f6d-1d1f4f3f9a51"
+"""The id of a query that does not run."""
+
 
 class Merged:
     """A `sync_table` with a query's micro-batch numbers, and a clock that the test sets."""
@@ -246,12 +249,12 @@ def test_changes_of_a_table_of_the_catalog(spark: SparkSession) -> None:
         spec = TableSpec(tuple(latest.schema.fields[1:]), ("id",), create=True, on_new_column="add")
         changes.create(spec)
         for now in times:
-            changes.put(latest, spec, Batch("q", number), now)
+            changes.put(latest, spec, Batch(QUERY, number), now)
         assert (changes.waiting(), changes.rows().count()) == (
-            ({"q": number}, 5, changes.layout(spec)),
+            ({QUERY: number}, 5, changes.layout(spec)),
             len(rows),
         )
-        changes.remove({"q": number})
+        changes.remove({QUERY: number})
     assert changes.rows().isEmpty()
     spark.sql(f"DROP TABLE {changes.table.sql_name}")
 
