@@ -254,16 +254,24 @@ def count_of(start: list[str | None], end: list[str | None]) -> int | None:
     --------
     >>> count_of(['{"orders": {"0": 3}}'], ['{"orders": {"0": 5, "1": 2}}'])
     4
+    >>> count_of(['{"gone": {"0": 900}, "orders": {"0": 3}}'], ['{"orders": {"0": 5}}'])
+    2
     >>> count_of([None], ['{"orders": {"0": 5}}'])
     """
-    counts = []
-    for side in (start, end):
-        try:
-            offsets = [msgspec.json.decode(each or "", type=_Offsets) for each in side]
-        except msgspec.DecodeError:
-            return None
-        counts.append(sum(sum(of.values()) for topics in offsets for of in topics.values()))
-    return counts[1] - counts[0]
+    try:
+        first, last = (
+            [msgspec.json.decode(each or "", type=_Offsets) for each in side]
+            for side in (start, end)
+        )
+    except msgspec.DecodeError:
+        return None
+    # A topic that was deleted is in the start alone, and must not hide the records of others.
+    return sum(
+        stop - before.get(topic, {}).get(partition, 0)
+        for before, after in zip(first, last, strict=True)
+        for topic, partitions in after.items()
+        for partition, stop in partitions.items()
+    )
 
 
 def end_offsets(spark: SparkSession, batch: Batch) -> dict[str, dict[int, int]]:
