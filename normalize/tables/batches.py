@@ -256,8 +256,11 @@ def count_of(start: list[str | None], end: list[str | None]) -> int | None:
     4
     >>> count_of(['{"gone": {"0": 900}, "orders": {"0": 3}}'], ['{"orders": {"0": 5}}'])
     2
+    >>> count_of([], ['{"orders": {"0": 5}}'])  # the first micro-batch has no start in the log
     >>> count_of([None], ['{"orders": {"0": 5}}'])
     """
+    if len(start) != len(end):
+        return None
     try:
         first, last = (
             [msgspec.json.decode(each or "", type=_Offsets) for each in side]
