@@ -17,6 +17,7 @@ from cdc_cli import name_conflict
 from normalize.spark_versions import has_package
 from tests.support import quick_java
 from tests.support.examples import examples
+from tests.support.imports import breakable, changed_files
 from tests.support.paths import REPOSITORY
 from tests.support.tiers import SERVERS, TIERS, misplaced, mixed, needs
 
@@ -48,6 +49,11 @@ def pytest_configure(config: pytest.Config) -> None:
     """Refuse to run where another package has this one's name."""
     if problem := name_conflict():
         raise pytest.UsageError(problem)
+    # Processes of xdist inherit the answer.
+    if commit := os.environ.pop("CHANGED", ""):
+        files = breakable(changed_files(commit))
+        if files is not None:
+            os.environ["BREAKABLE"] = os.pathsep.join(map(str, files))
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)  # so that -m selects by these markers
@@ -56,7 +62,7 @@ def pytest_collection_modifyitems(
 ) -> Iterator[None]:
     """Mark each test with its needs, check its folder, and start with the longest files.
 
-    It leaves out Iceberg where Iceberg has no package.
+    It leaves out Iceberg where Iceberg has no package, and what no change can break.
     """
     of_functions = _mark(items)
     problems = [
@@ -64,13 +70,15 @@ def pytest_collection_modifyitems(
     ]
     if problems:
         raise pytest.UsageError("\n".join(problems))
-    absent = (
-        []
-        if has_package("iceberg")
-        else [item for item in items if item.get_closest_marker("iceberg")]
-    )
-    config.hook.pytest_deselected(items=absent)
-    items[:] = [item for item in items if item not in absent]
+    kept = os.environ.get("BREAKABLE", "").split(os.pathsep)
+    left_out = [
+        item
+        for item in items
+        if (item.get_closest_marker("iceberg") and not has_package("iceberg"))
+        or (kept != [""] and item.path.suffix == ".py" and str(item.path) not in kept)
+    ]
+    config.hook.pytest_deselected(items=left_out)
+    items[:] = [item for item in items if item not in left_out]
     _longest_first(items)
     yield
     if problem := mixed({marker.name for marker in item.iter_markers()} for item in items):

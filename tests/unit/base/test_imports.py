@@ -9,14 +9,13 @@ import ast
 import re
 import subprocess
 import sys
-from functools import cache
 from graphlib import TopologicalSorter
 from pathlib import Path
 
 import pytest
 
 import cdc_formats
-from tests.support.imports import imported
+from tests.support.imports import breakable, imported, imported_modules, module_paths
 
 PACKAGE = Path(cdc_formats.__file__).parent
 MODULES = sorted(PACKAGE.rglob("*.py"))
@@ -231,31 +230,7 @@ PACKAGES_MAY_IMPORT = {
     "cdc_formats": set[str](),
     "normalize": {"cdc_formats", "capture"},
 }
-PATHS = {
-    ".".join(path.relative_to(REPOSITORY).with_suffix("").parts).removesuffix(".__init__"): path
-    for package in PACKAGES_MAY_IMPORT
-    for path in sorted((REPOSITORY / package).rglob("*.py"))
-}
-
-
-@cache
-def imported_modules(name: str) -> set[str]:
-    """Return the modules of the four packages a module imports, also in functions and for types."""
-    package = name if PATHS[name].name == "__init__.py" else name.rpartition(".")[0]
-    names: set[str] = set()
-    for node in ast.walk(ast.parse(PATHS[name].read_text("utf-8"))):
-        if isinstance(node, ast.Import):
-            names |= {alias.name for alias in node.names}
-        elif isinstance(node, ast.ImportFrom):
-            parents = (
-                package.split(".")[: len(package.split(".")) - node.level + 1] if node.level else []
-            )
-            base = ".".join([*parents, *([node.module] if node.module else [])])
-            names |= {
-                f"{base}.{alias.name}" if f"{base}.{alias.name}" in PATHS else base
-                for alias in node.names
-            }
-    return names & set(PATHS) - {name}
+PATHS = module_paths(*PACKAGES_MAY_IMPORT)
 
 
 def room_of(name: str) -> str:
@@ -275,8 +250,8 @@ def test_a_module_imports_only_the_rooms_that_its_own_may_import(name: str) -> N
         package if each == package else f"{package}.{each}"
         for each in MAY_IMPORT[room_of(name)].split()
     } | {room_of(name)}
-    foreign = {each for each in imported_modules(name) if each.partition(".")[0] != package}
-    assert {room_of(each) for each in imported_modules(name) - foreign} <= allowed
+    foreign = {each for each in imported_modules(name, PATHS) if each.partition(".")[0] != package}
+    assert {room_of(each) for each in imported_modules(name, PATHS) - foreign} <= allowed
     assert {each.partition(".")[0] for each in foreign} <= PACKAGES_MAY_IMPORT[package]
 
 
@@ -300,15 +275,24 @@ def layer_of(name: str) -> int:
 
 @pytest.mark.parametrize("name", sorted(name for name in PATHS if name.startswith("cdc_formats.")))
 def test_modules_of_cdc_formats_are_imported_in_one_direction(name: str) -> None:
-    imports = {each for each in imported_modules(name) if each.startswith("cdc_formats.")}
+    imports = {each for each in imported_modules(name, PATHS) if each.startswith("cdc_formats.")}
     assert {each for each in imports if layer_of(each) > layer_of(name)} == set()
 
 
 @pytest.mark.parametrize("package", sorted(PACKAGES_MAY_IMPORT))
 def test_no_modules_import_each_other_in_a_circle(package: str) -> None:
     TopologicalSorter(
-        {name: imported_modules(name) for name in PATHS if name.partition(".")[0] == package}
+        {name: imported_modules(name, PATHS) for name in PATHS if name.partition(".")[0] == package}
     ).prepare()
+
+
+def test_a_change_can_break_the_tests_of_what_uses_it() -> None:
+    files = breakable({"capture/rows.py"})
+    assert files is not None
+    broken = {path.relative_to(REPOSITORY).parts[1:3] for path in files if "tests" in path.parts}
+    assert {("servers", "capture"), ("e2e", "capture"), ("e2e", "docs")} <= broken
+    assert not broken & {("unit", "formats"), ("spark", "normalize")}
+    assert breakable({"capture/rows.py", "setup.cfg"}) is None
 
 
 # --------------------------------------------------------------------------------------------------
