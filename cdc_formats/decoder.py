@@ -268,8 +268,8 @@ class Decoder:
             if name is not None:
                 raise UnknownColumnError(
                     f"column `{name}` has a value and is not declared: add it to the schema and "
-                    "start the query again (a checkpoint of engine='native' first needs "
-                    "carry_over). unknown_columns='ignore' loses its values",
+                    "start the query again (engine='native' needs a new checkpoint). "
+                    "unknown_columns='ignore' loses its values",
                     f"{event.after_path}.{name}",
                 )
 

@@ -131,26 +131,20 @@ class StoredState:
     ----------
     checkpoint : str
     operator_id : int
-    partitions : int
-        The number of its partitions.
     batch_id : int
         The micro-batch after which it is read.
     """
 
     checkpoint: str
     operator_id: int
-    partitions: int
     batch_id: int
 
     def key_groups(self, spark: SparkSession) -> DataFrame:
         """Return the stored key groups: ``key_group INT, state BINARY``."""
-        return self.rows(spark).where(f"key_group <> {GUARD}")
-
-    def rows(self, spark: SparkSession) -> DataFrame:
-        """Return the stored key groups and the guard: ``key_group INT, state BINARY``."""
-        return self.source(spark).selectExpr(
+        groups = self.source(spark).selectExpr(
             "key.key_group AS key_group", "value.groupState.state AS state"
         )
+        return groups.where(f"key_group <> {GUARD}")
 
     def is_stage(self, spark: SparkSession) -> bool:
         """Return whether the state has a single value for each key group."""
@@ -169,19 +163,15 @@ class StoredState:
         )
 
     def newest_rows(self, spark: SparkSession) -> DataFrame:
-        """Return the rows that the native engine stores, without deleted keys."""
-        return self.newest(spark).where("row IS NOT NULL").select("row.*")
+        """Return the rows that the native engine stores, without deleted keys.
 
-    def newest(self, spark: SparkSession) -> DataFrame:
-        """Return the ``key``, ``row`` and ``fact`` that the native engine stores.
-
-        ``row`` is the row with the greatest mark, or NULL if it is deleted.
+        A key's row is the one with the greatest mark, or NULL if it is deleted.
         """
         newest = (
             "value.values[array_position(value.orderings, array_max(value.orderings)) - 1].row AS "
             "row"
         )
-        return self.source(spark).selectExpr("key.key AS key", newest, "value.min AS fact")
+        return self.source(spark).selectExpr(newest).where("row IS NOT NULL").select("row.*")
 
     def layout(self, spark: SparkSession) -> Layout:
         """Return the layout with the columns of all key groups.
@@ -234,7 +224,6 @@ def find_state(
         StoredState(
             checkpoint,
             operator.operatorId,
-            operator.numPartitions,
             operator.maxBatchId if batch_id is None else batch_id,
         )
         for operator in operators

@@ -338,22 +338,6 @@ def _require_same_masks(guard: _Guard, layout: Layout, expected: Expected) -> No
         )
 
 
-def stored_facts(
-    stored: bytes,
-) -> tuple[list[SourceTable], dict[str, str], str | None, dict[str, str]]:
-    """Return the tables of the guard's state, its topics' known ids, the condition and the masks.
-
-    The ids are by the names of the topics. The condition is returned if it is known.
-    """
-    guard = _read(stored)
-    return (
-        guard.tables,
-        {name: topic.topic_id for name, topic in guard.topics.items() if topic.topic_id},
-        guard.condition,
-        guard.masks,
-    )
-
-
 def _read(stored: bytes) -> _Guard:
     version = stored[1] if len(stored) > 1 else None
     if version != VERSION:

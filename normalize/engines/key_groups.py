@@ -169,8 +169,8 @@ def _large_table(size: int, result: KeyGroupResult, stage: Stage) -> Notice:
         f"the state of the query has about {size * groups >> 20} MB in {groups} key groups, and "
         f"this micro-batch read and wrote all {result.keys} keys of one group for "
         f"{result.counts['CHANGES']} changes. ChangelogNormalize(engine='native') reads and writes "
-        "only the keys that change (Spark 4.2; carry_over moves a stopped query to it); see "
-        "'Choose the engine' in docs/normalize.md",
+        "only the keys that change (Spark 4.2, from a new checkpoint); see 'Choose the engine' in "
+        "docs/normalize.md",
     )
 
 

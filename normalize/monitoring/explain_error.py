@@ -35,8 +35,7 @@ _JAVA_IN_PY4J = re.compile(
 _OTHER_OPERATOR = "STREAMING_STATEFUL_OPERATOR_NOT_MATCH_IN_STATE_METADATA"
 _OTHER_ENGINE = (
     "the checkpoint's state is that of another engine of ChangelogNormalize, or of other stateful "
-    "operators: set the engine and the query back, move the state with "
-    "normalize.checkpoint.carry_over, or start from a new checkpoint"
+    "operators: set the engine and the query back, or start from a new checkpoint"
 )
 _LONGEST = 500  # characters of a Java exception's message, which may have a query's plan
 

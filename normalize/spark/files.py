@@ -92,12 +92,6 @@ class Files:
         finally:
             stream.close()
 
-    def copy(self, path: str, new_path: str) -> None:
-        """Copy a file or a folder."""
-        (system, name), (new_system, new) = self._at(path), self._at(new_path)
-        copy = self._jvm.org.apache.hadoop.fs.FileUtil.copy
-        copy(system, name, new_system, new, False, False, self._conf)
-
     def rename(self, path: str, new_path: str) -> None:
         """Rename a file or a folder.
 

@@ -29,7 +29,6 @@ from normalize.spark.sessions import is_connect, java_error_types
 
 from .batches import only_call, running_batch
 from .history import ApplyVersions, version_fields
-from .interval import require_merged
 from .latest import (
     check,
     check_rows,
@@ -186,7 +185,6 @@ def apply_changes(
         create,
     )
     sink = _apply(stream, target, options)
-    require_merged(stream.sparkSession, sink.table)
     writer = stream.writeStream.foreachBatch(sink if is_connect(stream) else StreamedChanges(sink))
     return writer.outputMode("update") if has_native_engine(stream) else writer
 

@@ -68,7 +68,6 @@ from .facts import (
     require_same_positions,
 )
 from .history import ApplyVersions, version_fields
-from .interval import require_merged
 from .maintenance import Maintainer
 from .merge import ABSENT_COLUMN, BASE_COLUMN
 from .policy import (
@@ -752,8 +751,6 @@ class TableJob:
     def _commit(self, changes: DataFrame | ArrowRows, target: TableTarget, spec: TableSpec) -> None:
         """Change the table if its columns are new here, and merge the changes."""
         sink, batch = self._sink(target), running_batch(self.query.spark)
-        if not self._prepared:
-            require_merged(self.query.spark, target)
         if self._prepared != self.schema.columns:
             sink.prepare(spec)
             self._prepared = self.schema.columns

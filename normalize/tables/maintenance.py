@@ -27,7 +27,6 @@ from normalize.arguments import seconds_of
 from normalize.monitoring.explain_error import explain_error
 
 from .batches import ICEBERG_BATCH, ICEBERG_QUERY, running_batch
-from .interval import MergedDeltaTarget, changes_table
 from .policy import Maintenance
 from .table_spec import START_AT
 from .targets import TableTarget
@@ -88,13 +87,6 @@ def maintain(
             session.conf.set(name, value)
     if target.provider == "delta":
         yield from _maintain_delta(session, target.sql_name, options)
-        if isinstance(target, MergedDeltaTarget):
-            # Each merge removes the changes, and leaves their files. No reader needs larger ones.
-            changes = changes_table(target)
-            if changes.sink(session).exists():
-                expire = Maintenance(compact=False, expire=options.expire)
-                expired = _maintain_delta(session, changes.sql_name, expire)
-                yield from (f"of its changes, {each}" for each in expired)
     else:
         yield from _maintain_iceberg(
             session, target.sql_name, options, query, now or datetime.now(timezone.utc)

@@ -23,7 +23,7 @@ If the key of a partial row changed, the row of the earlier key has the values (
 repeated micro-batch would find another row there. A lake's rows are therefore completed once and
 stored, and a database's transaction is not repeated.
 
-A renderer reads the plan alone: `merged_rows` (Delta, Iceberg, and a join), `delta_rs`, and
+A renderer reads the plan alone: `merge_statement` (Delta, Iceberg), `delta_rs`, and
 `normalize.tables.writers.dialects` (PostgreSQL, MySQL).
 """
 
@@ -32,9 +32,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
-
-from pyspark.sql import Column as SparkColumn, DataFrame, functions as F
-from pyspark.sql.types import StructField
 
 from cdc_formats.errors import PartialImageError
 from cdc_formats.values.schema import backquoted
@@ -337,48 +334,3 @@ def merge_statement(plan: MergePlan, table: str, changes: str) -> str:
             then = "DELETE" if kind == "delete" else f"UPDATE SET {sets}"
         lines.append(f"WHEN {'NOT ' * (kind == 'insert')}MATCHED AND {when} THEN {then}")
     return "\n".join(lines)
-
-
-def merged_rows(plan: MergePlan, stored: DataFrame, changes: DataFrame) -> DataFrame:
-    """Return the rows that a table has after the MERGE.
-
-    Parameters
-    ----------
-    plan : MergePlan
-    stored, changes : DataFrame
-        The table's rows before, and the last change of each key.
-    """
-    stored, changes = stored.alias("t"), changes.alias("s")
-    same = F.expr(plan.same.render(SPARK_SQL.column))
-    clauses = SPARK_SQL.clauses(plan)
-
-    def written(field: StructField, values: dict[str, str]) -> SparkColumn | None:
-        by_name = {name.lower(): value for name, value in values.items()}
-        value = by_name.get(field.name.lower())
-        return None if value is None else F.expr(value).cast(field.dataType)
-
-    joined, columns = stored.join(changes, same, "left"), []
-    for field in stored.schema.fields:
-        column = F.col(f"t.{backquoted(field.name)}")
-        for clause in clauses:
-            value = written(field, clause.values)
-            if clause.kind == "update" and value is not None:
-                column = F.when(F.expr(clause.when), value).otherwise(column)
-        columns.append(column.alias(field.name))
-    for clause in clauses:
-        if clause.kind == "delete":
-            joined = joined.where(f"NOT coalesce({clause.when}, false)")
-    rows = joined.select(*columns)
-    without_row = changes.join(
-        stored.join(changes, same, "left_semi").alias("t"), same, "left_anti"
-    )
-    for clause in clauses:
-        if clause.kind == "insert":
-            values = [
-                (F.lit(None) if (value := written(each, clause.values)) is None else value)
-                .cast(each.dataType)
-                .alias(each.name)
-                for each in stored.schema.fields
-            ]
-            rows = rows.union(without_row.where(clause.when).select(*values))
-    return rows

@@ -27,7 +27,6 @@ from normalize.kafka.dead_letter import DeadLetter
 from normalize.spark.sessions import require_jvm
 
 from .database_target import MAX_COLUMNS
-from .interval import require_merged
 from .job import TableJob
 from .policy import TablePolicy
 from .query import Query
@@ -68,8 +67,7 @@ def sync_table(
         As in `from_kafka_changelog`.
     target : DeltaTarget, IcebergTarget, JdbcTarget, another TableTarget, or str
         The table, which is created if it is missing. A string is the name of an existing Delta or
-        Iceberg table. `MergedDeltaTarget` of `normalize.tables.interval` appends changes at once,
-        and merges them at an interval.
+        Iceberg table.
     schema_location : str
         A folder for the table's file: its columns and key, and the facts that must stay as they are
         (its target, the source's primary key, the tables and partitions of the topic). A restarted
@@ -149,7 +147,6 @@ def sync_table(
         mode,
         on_truncate=on_truncate,
     )
-    require_merged(spark, of_table)
     # The name in the file and in errors: the last part of the target's.
     name = of_table.sql_name.replace("`", "").rstrip("/").rpartition("/")[2]
     key = names_of(primary_key, "primary_key")

@@ -23,12 +23,11 @@ import pytest
 from pyspark.errors import PySparkException, StreamingQueryException
 
 from cdc_formats.errors import ChangelogError
-from normalize import DeltaTarget, LocalKafka, sync_database, sync_table
+from normalize import LocalKafka, sync_database, sync_table
 from normalize.local_kafka import ProducerRecord
 from normalize.monitoring.explain_error import explain_error
 from normalize.tables.database import SyncDatabase
 from normalize.tables.database_target import table_name
-from normalize.tables.interval import fresh_rows
 from normalize.tables.job import TableJob
 from tests.support.databases import Message, Row, Tables, maxwell
 from tests.support.sinking import fails_after_repeating, forget_last_commit
@@ -391,11 +390,6 @@ class Story:
             if of == table
             for version in versions
         ]
-
-
-def fresh_names(spark: SparkSession, target: DeltaTarget) -> dict[int, str]:
-    """Return the names in the fresh rows of a table."""
-    return {row["id"]: row["name"] for row in fresh_rows(spark, target).collect()}
 
 
 def versions(sync: SyncedTables, table: str) -> list[tuple[int, str, bool]]:

@@ -20,8 +20,7 @@ from pyspark.sql import SparkSession
 
 from normalize import LocalKafka
 from normalize.tables.database_target import table_name
-from normalize.tables.interval import MergedDeltaTarget, fresh_rows, merge_changes
-from tests.support.databases import Message, maxwell, new_tables, sorted_rows
+from tests.support.databases import Message, maxwell, new_tables
 from tests.support.jobs import sync_job
 from tests.support.streams import letters, new_topic
 
@@ -124,24 +123,3 @@ def test_sigkill_between_merges_and_restart_loses_no_row_and_no_dead_letter(
     assert sorted(value for _, value in written) == sorted(bad.values()), (
         "copies of a record have equal keys"
     )
-
-
-@pytest.mark.soak
-def test_sigkill_between_commits_of_a_table_that_is_merged_at_an_interval_loses_no_row(
-    spark: SparkSession, kafka: LocalKafka, tmp_path: Path
-) -> None:
-    messages, truth = history(TABLES[:1], 24 * OF_MICRO_BATCH)
-    tables = new_tables(spark, "delta", tmp_path)
-    target = MergedDeltaTarget(tables.database.target("t0").name, "1 second")
-    (tmp_path / "target").write_bytes(pickle.dumps(target))
-    arguments = kafka.bootstrap_servers, new_topic(kafka, messages), new_topic(kafka, [])
-    # A micro-batch takes about a second: it ends in its append, in its MERGE, and between them.
-    for pause in (0.1, 0.3, 0.5, 0.7, 0.9, 1.2):
-        kill_after(start(*arguments, str(tmp_path), str(tmp_path)), 2, pause)
-    sync_job.run(spark, *arguments, tmp_path)
-
-    expected = sorted(truth["t0"].values(), key=repr)
-    fresh = fresh_rows(spark, target).collect()
-    assert sorted_rows(row.asDict() for row in fresh) == expected
-    merge_changes(spark, target)
-    assert tables.rows("t0") == expected

@@ -11,17 +11,15 @@ import pytest
 from confluent_kafka.admin import AdminClient, NewPartitions
 
 from normalize import (
-    DeltaTarget,
     LocalKafka,
     from_kafka_changelog,
     sync_table,
 )
 from normalize.local_kafka import ProducerRecord
-from normalize.tables.interval import MergedDeltaTarget
 from tests.support.databases import Tables, maxwell
 from tests.support.sinking import apply_stream, forget_last_commit
 from tests.support.streams import recreate_topic
-from tests.support.syncing import Story, Sync, fresh_names
+from tests.support.syncing import Sync
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -149,18 +147,3 @@ def test_table_of_apply_changes_goes_on_with_sync_table(
     )
     sync.run()
     assert sync.rows("orders") == [{"id": 1, "name": "b"}, {"id": 2, "name": "a"}]
-
-
-def test_table_that_is_merged_at_an_interval(sync: TableSync, spark: SparkSession) -> None:
-    story, target = Story(Random(5)), DeltaTarget(str(sync.folder / "lake" / "orders"))
-
-    def names_after_run(interval: str) -> list[dict[int, str]]:
-        sync.run(target=MergedDeltaTarget(target.name, interval))
-        return [fresh_names(spark, target), {row["id"]: row["name"] for row in sync.rows("orders")}]
-
-    sync.produce("t", story.messages_of("orders", 30), partitions=2)
-    assert names_after_run("1 hour") == [story.names("orders"), {}]
-    # A kill between the append and Spark's commit.
-    sync.forget_last_commit()
-    sync.produce("t", story.messages_of("orders", 30), partitions=2)
-    assert names_after_run("0 seconds") == [story.names("orders")] * 2

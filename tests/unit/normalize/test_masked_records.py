@@ -13,12 +13,12 @@ from cdc_formats.errors import (
     SchemaError,
     StateVersionError,
 )
-from normalize.checkpoint.carry_over import condition_fact
 from normalize.core.guard import Expected, PartitionSummary, check
 from normalize.core.state import Layout
 from normalize.decode.collectors import Blocks, TypedRows
 from normalize.decode.decode_pass import decode_pass
 from normalize.decode.plan import DecodePlan, RecordInput
+from normalize.engines.native import condition_fact
 from normalize.kafka.dead_letter import DeadLetter
 from normalize.query import Request
 from tests.support.both_decoders import (
