@@ -12,8 +12,13 @@ JOBS ?= 2
 # How many random examples the tests draw: check (a fifth), dev or ci. `make soak` draws all.
 HYPOTHESIS_PROFILE ?= check
 export HYPOTHESIS_PROFILE
+# A commit: the tests run that the changes since then can break. With 1, the changes that are not committed.
+CHANGED ?=
+export CHANGED
 
 UNIT := tests/unit capture cdc_cli cdc_formats normalize docs README.md
+# The folders whose tests need Spark or servers.
+SERVED := tests/servers tests/spark tests/e2e
 # A file's tests run in one process, because they share topics and tables.
 PARALLEL := --numprocesses $(JOBS) --dist loadfile --no-loadscope-reorder
 # The tests that run on a version of Spark that is not the newest.
@@ -23,7 +28,7 @@ ROOMS := normalize/tables/*,normalize/verify/*
 ROOMS_COVERED := 90
 
 BIN := $(VENV)/bin
-JAVA_GOALS := package stranger demo test coverage connect cross-section matrix fetch notebooks notebooks-rendered bench bench-flink bench-capture bench-tpcc soak growth kafka
+JAVA_GOALS := package stranger demo test test-all coverage connect cross-section matrix fetch notebooks notebooks-rendered bench bench-flink bench-capture bench-tpcc soak growth kafka
 CHECKS := python $(if $(filter $(JAVA_GOALS),$(MAKECMDGOALS)),java)
 
 # The demo needs 11 of the 140 packages that the tests need. It runs in the active environment if this
@@ -38,7 +43,7 @@ unexport SPARK_HOME
 # Without .pyc files, each Python that Spark starts would compile these packages again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help demo check test native native-check connect cross-section matrix fetch notebooks notebooks-rendered docs lint types unit coverage fuzz fuzz-together bench bench-flink bench-capture bench-tpcc soak growth kafka format package audit stranger release release-notes clean prerequisites
+.PHONY: help demo check test test-all native native-check connect cross-section matrix fetch notebooks notebooks-rendered docs lint types unit coverage fuzz fuzz-together bench bench-flink bench-capture bench-tpcc soak growth kafka format package audit stranger release release-notes clean prerequisites
 
 help: ## list these commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -51,9 +56,13 @@ demo: $(DEMO) ## replay recorded topics through a real Kafka and compare the tab
 check: $(VENV)/installed ## run lint, types, unit tests and doctests: no Java, no servers
 	$(MAKE) --jobs 3 lint types unit
 
-test: $(VENV)/installed ## run lint, types, docs and all tests
-	$(MAKE) --jobs 2 connect lint types docs unit
-	$(BIN)/python -m pytest tests/servers tests/spark tests/e2e $(PARALLEL)
+test: $(VENV)/installed ## run lint, types, docs, unit tests, and the tests of the main paths (CHANGED=1: only what uncommitted changes can break)
+	$(MAKE) --jobs 2 fetch lint types docs unit
+	$(BIN)/python -m pytest $(SERVED) -m 'main_path and not soak' $(PARALLEL) --quiet
+
+test-all: test ## run all tests: after `make test`, those that it leaves out
+	$(MAKE) connect
+	$(BIN)/python -m pytest $(SERVED) -m 'not main_path and not soak' $(PARALLEL)
 
 connect: fetch ## run the tests on Spark Connect, which need a process of their own
 	$(BIN)/python -m pytest tests/connect --quiet

@@ -6,8 +6,10 @@ import json
 import os
 import signal
 import sys
+import time
 from collections import Counter
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -18,12 +20,19 @@ from normalize.spark_versions import has_package
 from tests.support import quick_java
 from tests.support.examples import examples
 from tests.support.imports import breakable, changed_files
+from tests.support.main_paths import is_main, unknown_names
 from tests.support.paths import REPOSITORY
 from tests.support.tiers import SERVERS, TIERS, misplaced, mixed, needs
 
 TESTS = Path(__file__).parent
 SECONDS = {"": 0.1, **dict.fromkeys(SERVERS, 0.5), "spark": 3, "connect": 3, "slow": 30}
 """The estimated seconds of a test, by its markers; ``slow(120)`` has the seconds itself."""
+
+LONG, LONGEST = 60, 120
+"""The seconds of a file's tests above which the end of the run names it, and above which the run
+fails if the environment has ``LONG_FILES=fail``. They are those of a machine on which `_slowness`
+is 1."""
+_spent: Counter[str] = Counter()
 
 # Spark's workers must be this interpreter and see this repository.
 os.environ["PYSPARK_PYTHON"] = sys.executable
@@ -68,6 +77,13 @@ def pytest_collection_modifyitems(
     problems = [
         text for function, markers in of_functions.items() if (text := _problem(*function, markers))
     ]
+    if not any("::" in each for each in config.args):
+        names = [item.nodeid.removeprefix("tests/") for item in items]
+        files = {each.partition("::")[0] for each in names}
+        problems += [
+            f"tests/support/main_paths.py has {each}, which is no test: name the one that replaced it"
+            for each in unknown_names(names, files)
+        ]
     if problems:
         raise pytest.UsageError("\n".join(problems))
     kept = os.environ.get("BREAKABLE", "").split(os.pathsep)
@@ -95,6 +111,8 @@ def _mark(items: list[pytest.Item]) -> dict[tuple[Path, str], set[str]]:
             fixtures = set(item.fixturenames) - set(parameters)
             if kind == "iceberg":
                 item.add_marker("iceberg")
+            if is_main(item.nodeid.removeprefix("tests/")):
+                item.add_marker("main_path")
             markers = needs((marker.name for marker in item.iter_markers()), fixtures, kind)
             for name in markers:
                 item.add_marker(name)
@@ -119,6 +137,45 @@ def _longest_first(items: list[pytest.Item]) -> None:
             [*measured, *(weight for name, weight in SECONDS.items() if not name or name in names)]
         )
     items.sort(key=lambda item: -seconds[item.path])
+
+
+def pytest_runtest_logreport(report: pytest.TestReport) -> None:
+    """Add up how long the tests of each file take."""
+    _spent[report.nodeid.partition("::")[0]] += report.duration
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Name the files whose tests take long."""
+    for name, seconds in _long_files(LONG).items():
+        terminalreporter.write_line(
+            f"{name} takes {seconds:.0f} s (see 'Long files' in tests/README.md)"
+        )
+
+
+def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
+    """Let a run fail whose files take too long, and not one without a test that a change can break."""
+    if "BREAKABLE" in os.environ and exitstatus == pytest.ExitCode.NO_TESTS_COLLECTED:
+        session.exitstatus = pytest.ExitCode.OK
+    if os.environ.get("LONG_FILES") == "fail" and exitstatus == 0 and _long_files(LONGEST):
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+
+def _long_files(limit: float) -> dict[str, float]:
+    """Return the files whose tests take longer on this machine, longest first."""
+    by_file = {name: seconds / _slowness() for name, seconds in _spent.most_common()}
+    return {name: seconds for name, seconds in by_file.items() if seconds > limit}
+
+
+@cache
+def _slowness() -> float:
+    """Return how often longer this machine takes than one on which a loop takes 50 ms of CPU time."""
+
+    def loop() -> float:
+        start = time.process_time()
+        sum(each * each for each in range(1_000_000))
+        return time.process_time() - start
+
+    return max(1.0, min(loop() for _ in range(5)) / 0.05)
 
 
 @pytest.fixture

@@ -191,7 +191,7 @@ def test_the_workflows_run_goals_of_the_makefile():
         "package",
         "release-notes",
         "stranger",
-        "test",
+        "test-all",
     }
     assert all(re.search(rf"^{goal}:", makefile, re.M) for goal in goals)
     assert {
