@@ -26,7 +26,8 @@ MAIN_PATHS = {
         "e2e/normalize/test_query_guard.py::test_a_recreated_topic_is_not_read_from_the_old_offsets",
         "spark/normalize/test_decode_changelog.py::test_a_shuffled_bronze_table_gives_the_rows_of_the_fold",
         "spark/normalize/test_changelog_normalize.py::test_any_changelog_stream_is_normalised",
-        "spark/checkpoint/test_checkpoints_of_versions.py::test_a_query_continues",
+        "spark/checkpoint/test_checkpoints_of_versions.py::test_a_query_continues[4.0-rocksdb-source]",
+        "spark/checkpoint/test_checkpoints_of_versions.py::test_a_query_continues[4.2-hdfs-arrival]",
     ),
     "the native engine": (
         "spark/normalize/test_native_engine.py::test_a_history_gives_the_rows_of_the_fold_over_restarts",
@@ -40,7 +41,7 @@ MAIN_PATHS = {
         "servers/registry/test_real_registry.py::test_written_records_are_read_back",
     ),
     "sync_table": (
-        "e2e/sync/test_topic_to_table.py::test_table_equals_its_source_after_each_run_and_repetition",
+        "e2e/sync/test_topic_to_table.py::test_table_equals_its_source_after_each_run_and_repetition[delta]",
         "e2e/sync/test_redelivered_topics.py::test_old_slice_of_the_topic_leaves_the_table_equal_to_the_source",
         "spark/sync/test_sync_table.py::test_delete_and_rebirth_in_one_micro_batch_and_a_repeated_one",
         "spark/sync/test_sync_table.py::test_soft_deletes_a_condition_and_a_history",
@@ -62,8 +63,8 @@ MAIN_PATHS = {
         "e2e/sinks/test_merge_vectors.py::test_a_merge_ends_in_the_rows_of_the_vectors[postgresql]",
         "e2e/sinks/test_sink_tables.py::test_values_of_every_type_are_read_back_unchanged[delta]",
         "e2e/sinks/test_sink_tables.py::test_values_of_every_type_are_copied_into_postgresql_unchanged",
-        "spark/sinks/test_sink_delta_rs.py::test_rows_of_both_writers_in_turn",
-        "spark/sinks/test_sink_delta_rs.py::test_a_commit_of_spark_while_delta_rs_merges",
+        "spark/sinks/test_sink_delta_rs.py::test_rows_of_both_writers_in_turn[mapped, feed]",
+        "spark/sinks/test_sink_delta_rs.py::test_a_commit_of_spark_while_delta_rs_merges[OPTIMIZE {}]",
         "spark/sinks/test_delta_rs_values.py::test_rows_and_answers_to_filters",
     ),
     "what must not be lost": (
