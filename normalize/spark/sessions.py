@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from functools import cache
+from functools import cache, lru_cache
 from typing import TYPE_CHECKING, Any
 
 from cdc_formats.errors import ArgumentError
@@ -12,7 +12,7 @@ from cdc_formats.errors import ArgumentError
 _MOST_COLLECTED = 1 << 30
 
 if TYPE_CHECKING:
-    from pyspark import SparkConf
+    from pyspark import SparkConf, SparkContext
     from pyspark.sql import DataFrame, SparkSession
 
 
@@ -58,9 +58,15 @@ def most_collected(spark: SparkSession) -> int:
     Spark fails a job whose results have more than ``spark.driver.maxResultSize``, and they have
     more bytes than their values. No value of Arrow has more than 2 GiB.
     """
-    text = spark.sparkContext.getConf().get("spark.driver.maxResultSize", "1g")
-    most = int(jvm_of(spark).org.apache.spark.network.util.JavaUtils.byteStringAsBytes(text))
-    return min(most // 2 or _MOST_COLLECTED, _MOST_COLLECTED)
+    return min(_most_results(spark.sparkContext) // 2 or _MOST_COLLECTED, _MOST_COLLECTED)
+
+
+@lru_cache(1)  # a context's settings do not change, and each is a call of the JVM
+def _most_results(context: SparkContext) -> int:
+    """Return ``spark.driver.maxResultSize`` in bytes."""
+    text = context.getConf().get("spark.driver.maxResultSize", "1g")
+    utils: Any = context._jvm.org.apache.spark.network.util.JavaUtils  # type: ignore[union-attr]
+    return int(utils.byteStringAsBytes(text))
 
 
 def is_stopped(spark: SparkSession) -> bool:

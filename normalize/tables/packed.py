@@ -12,7 +12,7 @@ from typing import Any
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, functions as F
-from pyspark.sql.types import StructType
+from pyspark.sql.types import BinaryType, LongType, StructField, StructType
 
 from normalize.spark.plans import arriving
 from normalize.spark.sessions import most_collected
@@ -20,6 +20,8 @@ from normalize.spark.sessions import most_collected
 Pass = Callable[[Iterator[pa.RecordBatch]], Iterable[pa.RecordBatch]]
 """What a task computes of its batches."""
 _MOST_BYTES = 32 << 20
+_PACKED = StructType([StructField("ipc", BinaryType()), StructField("bytes", LongType())])
+"""As types: Spark's parser of DDL takes ms."""
 
 
 def packed(rows: DataFrame, compute: Pass) -> DataFrame:
@@ -28,7 +30,7 @@ def packed(rows: DataFrame, compute: Pass) -> DataFrame:
     The columns are ``ipc``, and ``bytes``: how many a task has packed until then.
     """
     pack: Any = partial(_packed, compute=compute)
-    return rows.mapInArrow(pack, "ipc BINARY, bytes BIGINT")
+    return rows.mapInArrow(pack, _PACKED)
 
 
 def collected(values: DataFrame, tasks: int, most_bytes: int) -> list[pa.Table] | None:
