@@ -82,6 +82,14 @@ class Dialect:
         "i.indrelid = CAST(? AS regclass) AND i.indisunique AND i.indimmediate AND i.indpred IS "
         "NULL AND i.indexprs IS NULL"
     )
+    # The digits of a second in a time, and the type or collation in which different texts are equal.
+    lossy_columns: ClassVar[str] = (
+        "SELECT a.attname, CASE WHEN t.typname IN ('timestamp', 'timestamptz') THEN "
+        "NULLIF(a.atttypmod, -1) END, CASE WHEN t.typname IN ('bpchar', 'citext') THEN "
+        "format_type(a.atttypid, a.atttypmod) WHEN NOT c.collisdeterministic THEN c.collname END "
+        "FROM pg_attribute AS a JOIN pg_type AS t ON t.oid = a.atttypid LEFT JOIN pg_collation AS c "
+        "ON c.oid = a.attcollation WHERE a.attrelid = CAST(? AS regclass) AND a.attnum > 0"
+    )
     timestamp_suffix: ClassVar[str] = "+00"
     copies: ClassVar[bool] = True
     """Whether its connection loads a file, by ``COPY``."""
@@ -415,9 +423,16 @@ class MySql(Dialect):
         "sessionVariables": "time_zone='+00:00',sql_mode='STRICT_ALL_TABLES'",
         "rewriteBatchedStatements": "true",
     }
+    # A prefix of a column and an expression are no columns: keys that differ are equal in them.
     unique_indexes: ClassVar[str] = (
-        "SELECT index_name, column_name FROM information_schema.statistics "
-        "WHERE table_schema = ? AND table_name = ? AND non_unique = 0 AND column_name IS NOT NULL"
+        "SELECT index_name, CONCAT(COALESCE(column_name, 'an expression'), "
+        "COALESCE(CONCAT('(', sub_part, ')'), '')) FROM information_schema.statistics "
+        "WHERE table_schema = ? AND table_name = ? AND non_unique = 0"
+    )
+    lossy_columns: ClassVar[str] = (
+        "SELECT column_name, datetime_precision, CASE WHEN collation_name NOT LIKE '%nopad_bin' AND "
+        "collation_name NOT LIKE '%0900_bin' THEN collation_name END FROM "
+        "information_schema.columns WHERE table_schema = ? AND table_name = ?"
     )
     timestamp_suffix: ClassVar[str] = ""
     copies: ClassVar[bool] = False

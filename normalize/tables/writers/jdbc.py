@@ -44,6 +44,7 @@ from pyspark.sql.types import (
     IntegerType,
     LongType,
     ShortType,
+    StringType,
     StructField,
 )
 
@@ -51,6 +52,7 @@ from cdc_formats.errors import ArgumentError
 from cdc_formats.values.schema import backquoted
 from normalize.core.output import ROW_KIND
 from normalize.dataframe import positional
+from normalize.monitoring.watch import Notice, log
 from normalize.spark.plans import class_of
 from normalize.spark.sessions import (
     is_java,
@@ -588,6 +590,7 @@ def _needed(connection: JdbcConnection, table: JdbcTarget, spec: TableSpec) -> l
         ]
 
     require_no_narrowing(table, spec, columns, widen)
+    _warn_of_losses(connection, table, spec, columns)
 
     def additions(fields: Sequence[StructField]) -> list[str]:
         return [dialect.add(table.table, field) for field in fields]
@@ -611,6 +614,50 @@ def _check_indexes(
             f"{table} has another unique index, on ({', '.join(sorted(other_indexes[0]))}), with which "
             "MySQL would update other rows: drop it"
         )
+
+
+def _warn_of_losses(
+    connection: JdbcConnection,
+    table: JdbcTarget,
+    spec: TableSpec,
+    columns: Mapping[str, DataType | None],
+) -> None:
+    """Warn, once for each column, if the server can change its values without an error.
+
+    It is no error: the source can have the same collation, or no value that changes.
+    """
+    key, dialect = {name.lower() for name in spec.primary_key}, connection.dialect
+    stored = {name.lower(): kind for name, kind in columns.items()}
+    lossy = {
+        str(name).lower(): (digits, collation)
+        for name, digits, collation in connection.rows(
+            dialect.lossy_columns, *connection.identity(table.table)
+        )
+    }
+    for column in spec.fields:
+        name, is_text = column.name.lower(), isinstance(column.dataType, StringType)
+        (digits, collation), kind = lossy.get(name, (None, None)), stored.get(name)
+        if is_text and name in key and collation:
+            text = (
+                "is part of the key and has the type or collation "
+                f"{collation}, in which keys that differ in case, accents or trailing blanks can be "
+                "one row: use a binary collation, unless the source has the same"
+            )
+        elif digits and int(digits) < 6 and column.dataType.simpleString().startswith("timestamp"):
+            text = (
+                f"has {digits} digits of a second, and the server drops the others without an "
+                f"error: run {dialect.widen(table.table, column, in_key=name in key)}, unless the "
+                "source has as few"
+            )
+        elif is_text and kind is not None:
+            declared = kind.simpleString().upper()
+            text = (
+                f"is {declared}, and the server converts the text of the changes, which can round "
+                f"it without an error: declare the column as {declared} in the changes, too"
+            )
+        else:
+            continue
+        log([Notice((f"{table} {name}",), f"{table}: the column {backquoted(column.name)} {text}")])
 
 
 # --------------------------------------------------------------------------------------------------
@@ -691,9 +738,23 @@ class JdbcConnection:
                 self.java.setAutoCommit(True)
 
     def refined(self) -> Dialect:
-        """Return the dialect with the collation of the connected server, MySQL or MariaDB."""
+        """Return the dialect with the collation of the connected server, MySQL or MariaDB.
+
+        Raises
+        ------
+        TargetError
+            When the session changes values without an error.
+        """
         if not isinstance(self.dialect, MySql):
             return self.dialect
+        zone, mode = self.rows("SELECT @@time_zone, @@sql_mode")[0]
+        if zone != "+00:00" or "STRICT_ALL_TABLES" not in str(mode):
+            needed = self.dialect.properties["sessionVariables"]
+            raise TargetError(
+                f"{self.of}: its url or options set the session's variables, so that times are in "
+                f"{zone} or values are cut without an error (sql_mode={mode!r}): add {needed} to "
+                "these sessionVariables"
+            )
         mariadb = "mariadb" in str(self.java.getMetaData().getDatabaseProductVersion()).lower()
         return replace(
             self.dialect, binary_collation="utf8mb4_nopad_bin" if mariadb else "utf8mb4_0900_bin"
@@ -706,10 +767,8 @@ class JdbcConnection:
 
     def comment(self, table: str) -> str:
         """Return a table's comment; empty without one."""
-        if isinstance(self.dialect, MySql):
-            rows = self.rows(_MYSQL_COMMENT, *self.schema_and_name(table))
-        else:
-            rows = self.rows(_POSTGRES_COMMENT, self.dialect.table(table))
+        query = _MYSQL_COMMENT if isinstance(self.dialect, MySql) else _POSTGRES_COMMENT
+        rows = self.rows(query, *self.identity(table))
         return rows[0][0] or "" if rows else ""
 
     def columns(self, table: str) -> dict[str, DataType | None] | None:
@@ -738,13 +797,20 @@ class JdbcConnection:
         spelled = {name.lower(): name for name in self.columns(table) or []}
         return [spelled.get(name.lower(), name) for name in names]
 
+    def identity(self, table: str) -> tuple[str, ...]:
+        """Return the parameters by which queries of the catalog find a table."""
+        if isinstance(self.dialect, MySql):
+            return self.schema_and_name(table)
+        return (self.dialect.table(table),)
+
     def unique_indexes(self, table: str) -> list[set[str]]:
         """Return the columns, in lower case, of each unique index that an upsert can use."""
-        is_mysql = isinstance(self.dialect, MySql)
-        of = self.schema_and_name(table) if is_mysql else (self.dialect.table(table),)
         indexes: dict[str, set[str]] = {}
         # Not by the driver's getIndexInfo: PostgreSQL's returns names quoted in part.
-        with database_errors(self.of), self._executed(self.dialect.unique_indexes, of) as rows:
+        with (
+            database_errors(self.of),
+            self._executed(self.dialect.unique_indexes, self.identity(table)) as rows,
+        ):
             while rows.next():
                 indexes.setdefault(rows.getString(1), set()).add(rows.getString(2).lower())
         return list(indexes.values())

@@ -5,10 +5,13 @@ The tests cover types, new columns, deletes, moves and repeated batches.
 
 from __future__ import annotations
 
+import re
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from datetime import date, datetime, timezone
 from decimal import Decimal
+from itertools import zip_longest
 from random import Random
 from typing import TYPE_CHECKING, Any
 
@@ -151,6 +154,140 @@ def test_repeated_batches_end_in_the_same_table(
 # --------------------------------------------------------------------------------------------------
 # the databases
 
+AWKWARD = {
+    "DOUBLE": ("0.1", "4.9E-324", "1.7976931348623157E308"),
+    "DECIMAL(38,38)": ("0.12345678901234567890123456789012345678",),
+    "STRING": (
+        *("", " ", "a ", "\ufeff", "\uffff", "\U0010ffff", "\\N", "\\.", '"', "NULL", "\\x00"),
+        *("a\r\nb", "é" * 70_000),
+    ),
+    "BINARY": ("", "\\x", "\0", "é"),
+    "DATE": ("0001-01-01", "1582-10-10", "9999-12-31"),
+    "TIMESTAMP": ("1970-01-01 00:00:01Z", "2024-10-27 00:30:00Z", "2038-01-19 03:14:07.5Z"),
+    "TIMESTAMP_NTZ": ("0001-01-01 00:00:00", "2024-03-31 02:30:00", "9999-12-31 23:59:59.999999"),
+}
+TEXT_OF = {
+    "postgresql": (
+        "CAST({0} AS TEXT)",
+        "encode({0}, 'hex')",
+        "CAST({0} AT TIME ZONE 'UTC' AS TEXT)",
+    ),
+    "mariadb": ("CAST({0} AS CHAR)", "LOWER(HEX({0}))", "CAST({0} AS CHAR)"),
+}
+ONLY_OF = {
+    "postgresql": {
+        "DOUBLE": ("NaN", "Infinity", "-Infinity"),
+        "TIMESTAMP": ("0001-01-01 00:00:00Z", "9999-12-31 23:59:59.999999Z"),
+    },
+    "mariadb": {"STRING": ("a\0b",), "DATE": ("0000-01-01",)},
+}
+REFUSED = {
+    "postgresql": {
+        "STRING": ("a\0b", "invalid byte sequence"),
+        "DATE": ("0000-01-01", "out of range"),
+    },
+    "mariadb": {
+        "DOUBLE": ("NaN", "Unknown column 'NaN'"),
+        "TIMESTAMP": ("2038-01-19 03:14:08Z", "Incorrect datetime value"),
+    },
+}
+
+
+def plain(kind: str, text: str | None) -> str | None:
+    """A value's text, which both servers and Python write differently."""
+    if text is None or kind in ("STRING", "BINARY"):
+        return text
+    if kind == "DOUBLE":
+        return repr(float(text))
+    return re.sub(r"([.]0+|(?<=[.]\d)0+)?Z?$", "", text)
+
+
+def of_texts(
+    spark: SparkSession, kinds: Sequence[str], rows: Sequence[Sequence[str | None]]
+) -> Any:
+    """Changes whose columns ``v0`` and so on have values that Spark casts from text."""
+    names = [f"v{number}" for number in range(len(kinds))]
+    texts = changelog(
+        spark,
+        f"id INT, {', '.join(f'{name} STRING' for name in names)}",
+        [("+I", number, *row) for number, row in enumerate(rows)],
+    )
+    casts = (f"CAST({name} AS {kind}) AS {name}" for name, kind in zip(names, kinds, strict=True))
+    return texts.selectExpr("row_kind", "id", *casts)
+
+
+@pytest.mark.parametrize("kind", ["postgresql", "mariadb"])
+def test_awkward_values_are_stored_or_refused(
+    spark: SparkSession, new_sink: NewSink, kind: str
+) -> None:
+    sink, (text, hexadecimal, time) = new_sink(kind), TEXT_OF[kind]
+    assert isinstance(sink.table, JdbcTarget)
+    values = [values + ONLY_OF[kind].get(of, ()) for of, values in AWKWARD.items()]
+    rows = list(zip_longest(*values))
+    apply_batch(of_texts(spark, list(AWKWARD), rows), sink.table, keys="id")
+    forms = {"BINARY": hexadecimal, "TIMESTAMP": time}
+    with JdbcConnection.open(spark, sink.table) as connection:
+        selected = (forms.get(of, text).format(f"v{at}") for at, of in enumerate(AWKWARD))
+        stored = connection.rows(f"SELECT {', '.join(selected)} FROM {sink.sql_name} ORDER BY id")
+    for at, of in enumerate(AWKWARD):
+        expected = [each[at] for each in rows]
+        if of == "BINARY":
+            expected = [value if value is None else value.encode().hex() for value in expected]
+        assert [plain(of, row[at]) for row in stored] == [plain(of, value) for value in expected]
+    for of, (value, error) in REFUSED[kind].items():
+        with pytest.raises(TargetError, match=error):
+            apply_batch(of_texts(spark, [of], [[value]]), new_sink(kind).table, keys="id")
+
+
+LOSSY = {
+    "postgresql": (
+        "id CHAR(9) PRIMARY KEY, at TIMESTAMP(0), price NUMERIC(10,2)",
+        "character(9)",
+        'ALTER COLUMN "at" TYPE TIMESTAMP(6)',
+    ),
+    "mariadb": (
+        "id VARCHAR(9) COLLATE latin1_general_ci PRIMARY KEY, at DATETIME, price DECIMAL(10,2)",
+        "latin1_general_ci",
+        "MODIFY COLUMN `at` DATETIME(6)",
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", ["postgresql", "mariadb"])
+def test_columns_that_change_values_are_warnings(
+    spark: SparkSession, new_sink: NewSink, kind: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    sink, (columns, folding, statement) = new_sink(kind), LOSSY[kind]
+    sink.execute(f"CREATE TABLE {sink.sql_name} ({columns})")
+    kinds = "id STRING, at TIMESTAMP_NTZ, price STRING"
+    for _ in range(2):
+        apply_batch(changelog(spark, kinds, [("+I", "a", None, "1.239")]), sink.table, keys="id")
+    of_key, of_time, of_text = (each.getMessage() for each in caplog.records)
+    assert f"`id` is part of the key and has the type or collation {folding}, in which" in of_key
+    assert "`at` has 0 digits of a second" in of_time
+    assert statement in of_time
+    assert "`price` is DECIMAL(10,2), and the server converts the text" in of_text
+    created = new_sink(kind)
+    for _ in range(2):  # the second finds the table
+        apply_batch(changelog(spark, kinds, [("+I", "a", None, "1")]), created.table, keys="id")
+    assert len(caplog.records) == 3
+
+
+@pytest.mark.mariadb
+@pytest.mark.parametrize("in_url", [True, False])
+def test_a_session_that_would_change_values_is_refused(
+    spark: SparkSession, new_sink: NewSink, in_url: bool
+) -> None:
+    table = new_sink("mariadb").table
+    assert isinstance(table, JdbcTarget)
+    other = (
+        replace(table, url=f"{table.url}?sessionVariables=wait_timeout=100")
+        if in_url
+        else replace(table, options={"sessionVariables": "wait_timeout=100"})
+    )
+    with pytest.raises(TargetError, match=r"are in \+09:00 .* add time_zone='\+00:00',sql_mode="):
+        apply_batch(changelog(spark, "id INT", [("+I", 1)]), other, keys="id")
+
 
 @pytest.mark.postgres
 def test_values_of_every_type_are_copied_into_postgresql_unchanged(
@@ -219,9 +356,10 @@ def test_keys_that_the_collation_makes_equal_are_an_error(
 def test_a_table_whose_indexes_cannot_upsert_is_refused(
     spark: SparkSession, new_sink: NewSink
 ) -> None:
-    changes = changelog(spark, "id INT, n INT", [("+I", 1, 1)])
+    changes = changelog(spark, "id STRING, n INT", [("+I", "1", 1)])
     refused = {
         "id INT, n INT": r"has no unique index on \(id\)",
+        "id VARCHAR(9), n INT, PRIMARY KEY (id(3))": r"has no unique index on \(id\)",
         "id INT PRIMARY KEY, n INT UNIQUE": r"has another unique index, on \(n\)",
     }
     for columns, text in refused.items():
