@@ -95,14 +95,14 @@ def delta_snapshot(
     return java.metadata().id(), java.version(), log, text, transaction
 
 
-def iceberg_summaries(table: DataFrame) -> Iterator[Any]:
-    """Yield the summaries of an Iceberg table's snapshots, Java's maps, the last commit first.
+def iceberg_table(table: DataFrame) -> tuple[Any, str, str]:
+    """Return Java's object of an Iceberg table, its catalog, and the branch.
 
-    The driver has them in memory. A read of the table's ``snapshots`` is two jobs of Spark.
+    The driver has its snapshots in memory. A read of the table's ``snapshots`` is two jobs of Spark.
     """
     relation = execution_of(table).analyzed().collectLeaves().head()
-    snapshots = relation.table().table().snapshots()
-    return (snapshots[index].summary() for index in reversed(range(len(snapshots))))
+    stored = relation.table()
+    return stored.table(), relation.catalog().get().name(), stored.branch() or "main"
 
 
 def elements(sequence: Any) -> Iterator[Any]:

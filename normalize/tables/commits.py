@@ -1,4 +1,4 @@
-"""The last commit of a query in a Delta table, and whether the table still has it.
+"""The last commit of a query in a Delta or Iceberg table, and whether the table still has it.
 
 A table can lose commits without an error: its owner restores an older version or overwrites it, a
 backup of its folder takes its place, or another Spark replaces a commit on storage whose commits
@@ -23,6 +23,20 @@ no entry, since it was cleaned up      the transaction in the table's state deci
 
 A table property (`ACCEPTED`) says that its owner accepts the table as it is at a version. From then
 on, the query's record in the table has another name, since Delta keeps the newest one.
+
+An Iceberg table loses commits if somebody rolls it back, makes another snapshot the current one, or
+replaces the table: their snapshots are no ancestors of the current one. Snapshots also expire.
+
+=====================================  =============================================================
+the snapshot of the last commit        then
+=====================================  =============================================================
+is an ancestor of the current one      the micro-batch is written
+is no ancestor                         `CommitLostError`
+expired, as did others of its time     the micro-batch is written, with a warning
+=====================================  =============================================================
+
+The version of an Iceberg table is the sequence number of its newest snapshot, which also increases
+after a rollback.
 """
 
 from __future__ import annotations
@@ -33,11 +47,15 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import msgspec
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
 from normalize.spark.files import Files
+from normalize.spark.plans import iceberg_table
 
 from .batches import (
+    ICEBERG_BATCH,
+    ICEBERG_OFFSETS,
+    ICEBERG_QUERY,
     Batch,
     BatchOrderError,
     Record,
@@ -45,6 +63,7 @@ from .batches import (
     record_of,
     version_of,
 )
+from .layout import sql_literal
 
 _log = logging.getLogger("normalize")
 ACCEPTED = "changelog.accepted"
@@ -82,19 +101,84 @@ class Commit(msgspec.Struct, frozen=True):
     turn: int
 
 
+class Snapshot(NamedTuple):
+    """A snapshot of an Iceberg table.
+
+    Attributes
+    ----------
+    id : int
+    sequence : int
+        Its sequence number; 0 in a table of format version 1.
+    parent : int or None
+    record : int
+        The micro-batch of the query that it carries, as `version_of`; -1 if it carries none.
+    """
+
+    id: int
+    sequence: int
+    parent: int | None
+    record: int = _NONE
+
+
+class OwnSnapshots(NamedTuple):
+    """What the snapshots of an Iceberg table say about a query.
+
+    Attributes
+    ----------
+    newest : Snapshot or None
+        The query's newest one.
+    reached : Snapshot or None
+        The query's newest one among the ancestors of the current snapshot. Without it, the oldest
+        ancestor that did not expire; None without a current snapshot.
+    undo : callable
+        Returns what the owner does so that the table has `newest` again.
+    """
+
+    newest: Snapshot | None
+    reached: Snapshot | None
+    undo: Callable[[], str] = str
+
+    def lack(self, kept: Commit, number: int, accepted: int = _NONE) -> bool | None:
+        """Return whether the table lost the last commit of a query; None if it is unknown.
+
+        Parameters
+        ----------
+        kept : Commit
+        number : int
+            The number of the micro-batch to write.
+        accepted : int
+            The version that the table's owner accepts; -1 if there is none.
+        """
+        newest, reached = self.newest, self.reached
+        # A checkpoint that was set back repeats the micro-batch.
+        needed = kept.record if record_of(kept.record).number < number else _NONE
+        if newest is not None and newest.sequence > accepted:
+            needed = max(needed, newest.record)
+        if reached is None or reached.record >= needed:
+            return reached is None and needed > _NONE
+        since = kept.since if newest is None else newest.sequence
+        is_first = reached.parent is None
+        if is_first and since < reached.sequence <= accepted:
+            return False  # The owner replaced the table, and accepts the new one.
+        is_known = is_first or reached.record > _NONE or 0 < reached.sequence <= since
+        return True if is_known else None
+
+
 class TableState(NamedTuple):
-    """The newest version of a Delta table.
+    """The newest version of a table.
 
     Attributes
     ----------
     id : str
     version : int
     log : str
-        The folder of its log.
+        The folder of Delta's log; empty for Iceberg.
     accepted : str or None
         Its property `ACCEPTED`.
     transaction : callable
         Returns the version of an application's transaction, or None.
+    snapshots : OwnSnapshots or None
+        Those of Iceberg.
     """
 
     id: str
@@ -102,6 +186,7 @@ class TableState(NamedTuple):
     log: str
     accepted: str | None
     transaction: Callable[[str], int | None]
+    snapshots: OwnSnapshots | None = None
 
 
 class LogEntry(NamedTuple):
@@ -273,6 +358,9 @@ class OwnCommits:
                     f"table back. Or, if this one has the same rows, {accept}",
                 )
             return
+        if state.snapshots is not None:
+            self._require_ancestor(batch, kept, state.snapshots, accept)
+            return
         entries = _entries(files, batch, state, kept.since)
         if None in entries and stored is None:
             _log.warning(
@@ -285,13 +373,7 @@ class OwnCommits:
             return
         undone = entries[whole[-1] - kept.since] if whole and entries else None
         if undone is None:
-            raise self._lost(
-                batch,
-                f"its log lacks micro-batch {record_of(kept.record).number}, which this query "
-                f"committed after version {kept.since}: another writer replaced the commit, or the "
-                "table was set back. Bring the newest table back. Or set the checkpoint back to the "
-                "same moment, or start from a new one, which reads the topic again",
-            )
+            raise self._missing(batch, kept, "its log lacks")
         then = "make sure that it has the source's rows"
         if undone.restored is not None:
             then = "set the checkpoint back to the same moment"
@@ -300,6 +382,35 @@ class OwnCommits:
             f"its version {whole[-1] + 1} ({undone.operation}) undid commits of this query, whose "
             f"rows would be missing. Undo it: RESTORE TABLE {self.sql_name} TO VERSION AS OF "
             f"{whole[-1]}. Or {then}, and {accept}",
+        )
+
+    def _require_ancestor(self, batch: Batch, kept: Commit, own: OwnSnapshots, accept: str) -> None:
+        """Raise an error if the query's last commit is no ancestor of the current snapshot."""
+        newest, lack = own.newest, own.lack(kept, batch.number, self._accepted)
+        if lack is None:
+            _log.warning(
+                "%s: its snapshots expired: whether it still has the last commit of this query is "
+                "not known",
+                self.table,
+            )
+        if lack and (newest is None or newest == own.reached):
+            raise self._missing(batch, kept, "its snapshots lack")
+        if lack and newest is not None:
+            raise self._lost(
+                batch,
+                f"its snapshot {newest.id} of micro-batch {record_of(newest.record).number} is no "
+                "ancestor of the current one: a rollback undid commits of this query, whose rows "
+                f"would be missing. Undo it: {own.undo()}. Or set the checkpoint back to the same "
+                f"moment as the table, and {accept}",
+            )
+
+    def _missing(self, batch: Batch, kept: Commit, lacks: str) -> CommitLostError:
+        return self._lost(
+            batch,
+            f"{lacks} micro-batch {record_of(kept.record).number}, which this query committed "
+            f"after version {kept.since}: another writer replaced the commit, or the table was set "
+            "back. Bring the newest table back. Or set the checkpoint back to the same moment, or "
+            "start from a new one, which reads the topic again",
         )
 
     def _lost(self, batch: Batch, reason: str) -> CommitLostError:
@@ -339,3 +450,59 @@ def _entries(files: Files, batch: Batch, state: TableState, since: int) -> list[
         LogEntry.parse(files.read(name), batch.application) if files.exists(name) else None
         for name in names
     ]
+
+
+def iceberg_state(rows: DataFrame, batch: Batch, sql_name: str) -> TableState:
+    """Return the newest version of an Iceberg table, and the snapshots of a query.
+
+    The driver has them in memory. A read of the table's ``snapshots`` is two jobs of Spark.
+
+    Parameters
+    ----------
+    rows : DataFrame
+        The rows of the table.
+    batch : Batch
+        A micro-batch of the query.
+    sql_name : str
+    """
+    table, catalog, branch = iceberg_table(rows)
+    listed = table.snapshots()
+
+    def parsed(java: Any) -> Snapshot:
+        summary, record = java.summary(), _NONE
+        if summary.get(ICEBERG_QUERY) == batch.query:
+            number, offsets = int(summary[ICEBERG_BATCH]), summary.get(ICEBERG_OFFSETS) or ""
+            record = version_of(Batch(batch.query, number, offsets))
+        return Snapshot(java.snapshotId(), java.sequenceNumber(), java.parentId(), record)
+
+    def reached_from(java: Any) -> Snapshot | None:
+        each = None
+        while java is not None:
+            each = parsed(java)
+            is_end = each.parent is None or each.record > _NONE
+            java = None if is_end else table.snapshot(each.parent)
+        return each
+
+    def undo() -> str:
+        to = newest and newest.id
+        if branch != "main":
+            return f"let the branch {branch} end with snapshot {to}"
+        # Others may have committed after the query.
+        for entry in table.history():
+            java = table.snapshot(entry.snapshotId())
+            to = entry.snapshotId() if java and java.parentId() == to else to
+        return f"CALL {catalog}.system.set_current_snapshot({sql_literal(sql_name)}, {to})"
+
+    every = (parsed(listed[index]) for index in reversed(range(len(listed))))
+    newest = next((each for each in every if each.record > _NONE), None)
+    reached = reached_from(table.snapshot(branch))
+    version = listed[len(listed) - 1].sequenceNumber() if len(listed) else 0
+    records = [each.record for each in (reached, newest) if each and each.record > _NONE]
+    return TableState(
+        table.uuid().toString(),
+        version,
+        "",
+        table.properties().get(ACCEPTED),
+        lambda _: next(iter(records), None),
+        OwnSnapshots(newest, reached, undo),
+    )

@@ -31,7 +31,7 @@ from normalize.core.output import ROW_KIND
 from normalize.dataframe import type_ddl
 from normalize.monitoring.watch import Notice, log
 from normalize.spark.files import Files
-from normalize.spark.plans import delta_snapshot, iceberg_summaries
+from normalize.spark.plans import delta_snapshot
 from normalize.spark.sessions import copy_of, is_connect, java_causes, java_text, spark_error_types
 from normalize.spark_versions import package
 from normalize.tables.batches import (
@@ -45,7 +45,7 @@ from normalize.tables.batches import (
     running_batch,
     version_of,
 )
-from normalize.tables.commits import ACCEPTED, OwnCommits, TableState
+from normalize.tables.commits import ACCEPTED, OwnCommits, TableState, iceberg_state
 from normalize.tables.layout import (
     NO_LAYOUT,
     Layout,
@@ -547,9 +547,12 @@ class LakeSink(Sink):
 
     def table_record(self, batch: Batch) -> Record | None:
         """Return the record that commits of this table carry."""
-        if self.table.provider == "iceberg":
-            return self._iceberg_record(batch)
-        state = TableState(*delta_snapshot(self.rows(), ACCEPTED))
+        refresh_table(self.spark, self.table)
+        state = (
+            iceberg_state(self.rows(), batch, self.table.sql_name)
+            if self.table.provider == "iceberg"
+            else TableState(*delta_snapshot(self.rows(), ACCEPTED))
+        )
         return self.table.commits.record(self.spark, batch, state)
 
     def _with_moved_rows(
@@ -596,14 +599,6 @@ class LakeSink(Sink):
         return joined.select(
             *(F.expr(value).cast(types[name]).alias(name) for name, value in values.items())
         )
-
-    def _iceberg_record(self, batch: Batch) -> Record | None:
-        """Return the record of the query's last snapshot; None also when it is expired."""
-        refresh_table(self.spark, self.table)
-        for summary in iceberg_summaries(self.rows()):
-            if summary.get(ICEBERG_QUERY) == batch.query:
-                return Record(int(summary[ICEBERG_BATCH]), summary.get(ICEBERG_OFFSETS) or "")
-        return None
 
     def rows(self) -> DataFrame:
         return self.spark.table(self.table.sql_name)

@@ -20,14 +20,22 @@ from pyspark.errors import PySparkException
 from cdc_formats.errors import ChangelogError
 from cdc_formats.registry import get_format
 from cdc_formats.topics.client import TopicDescription
-from normalize import ChangelogNormalize, DeltaDatabase, DeltaTarget, apply_changes
+from normalize import (
+    ChangelogNormalize,
+    DeltaDatabase,
+    DeltaTarget,
+    IcebergTarget,
+    apply_changes,
+)
 from normalize.core.guard import PartitionSummary, SourceTable, check
 from normalize.decode.plan import RecordInput
 from normalize.engines.condition import require_condition
 from normalize.monitoring.explain_error import explain_error
 from normalize.query import Request
+from normalize.spark.plans import iceberg_table
 from normalize.tables.facts import QueryFacts, checked_topics
 from normalize.tables.table_options import TableOptions
+from normalize.tables.writers.lake import LakeTarget
 from tests.support.databases import Message, maxwell, new_tables
 from tests.support.delta_files import delta_rows
 from tests.support.json_bytes import json_bytes
@@ -222,6 +230,11 @@ def add_column(query: Query) -> None:
     query.spark.sql(f"ALTER TABLE {target.sql_name} ADD COLUMNS (own STRING)")
 
 
+def sql_name(table: Query | Stream) -> str:
+    """The name of the target in SQL."""
+    return table.table.sql_name if isinstance(table, Stream) else f"delta.`{table.target}`"
+
+
 def by_owner(*statements: str) -> Callable[[Query | Stream], None]:
     """Return what runs statements as the owner of the target, whose name is ``{t}``."""
 
@@ -231,7 +244,7 @@ def by_owner(*statements: str) -> Callable[[Query | Stream], None]:
             table.spark, {"spark.sql.sources.parallelPartitionDiscovery.parallelism": "2"}
         ):
             for statement in statements:
-                table.spark.sql(statement.format(t=f"delta.`{table.target}`")).collect()
+                table.spark.sql(statement.format(t=sql_name(table))).collect()
 
     return run
 
@@ -240,7 +253,6 @@ rename_column = by_owner(
     "ALTER TABLE {t} SET TBLPROPERTIES ('delta.columnMapping.mode' = 'name')",
     "ALTER TABLE {t} RENAME COLUMN name TO label",
 )
-restore_older = by_owner("RESTORE TABLE {t} TO VERSION AS OF 0")
 overwrite = by_owner("INSERT OVERWRITE {t} SELECT * FROM {t}")
 other_commits = by_owner(
     "UPDATE {t} SET name = 'c' WHERE id = 3",
@@ -250,11 +262,38 @@ other_commits = by_owner(
 )
 
 
+def iceberg(table: Query | Stream) -> Any:
+    """Java's object of an Iceberg table; None for Delta."""
+    if not isinstance(table, Stream) or isinstance(table.table, DeltaTarget):
+        return None
+    return iceberg_table(table.spark.table(sql_name(table)))[0]
+
+
+def version_of(table: Query | Stream) -> int:
+    """The newest version of the target, as `restore` has it."""
+    java = iceberg(table)
+    at = java.currentSnapshot().snapshotId() if java else DeltaTable(str(table.target)).version()
+    return int(at)
+
+
+def restore(table: Query | Stream, version: int) -> None:
+    """Let the target be as at a version or snapshot."""
+    statement = f"RESTORE TABLE {{t}} TO VERSION AS OF {version}"
+    if iceberg(table):
+        statement = f"CALL lake.system.set_current_snapshot('{{t}}', {version})"
+    by_owner(statement)(table)
+
+
+def restore_older(table: Query | Stream) -> None:
+    java = iceberg(table)
+    restore(table, java.history()[0].snapshotId() if java else 0)
+
+
 def undo(table: Query | Stream) -> None:
     """Restore an older version of the target, and then the newest one."""
-    version = DeltaTable(str(table.target)).version()
+    version = version_of(table)
     restore_older(table)
-    by_owner(f"RESTORE TABLE {{t}} TO VERSION AS OF {version}")(table)
+    restore(table, version)
 
 
 def forget(table: Query | Stream) -> None:
@@ -264,10 +303,14 @@ def forget(table: Query | Stream) -> None:
 
 def create_again(table: Query | Stream) -> None:
     """Replace the target by a new table with the same rows."""
-    rows = table.spark.read.format("delta").load(str(table.target)).collect()
+    rows = table.spark.createDataFrame(table.spark.table(sql_name(table)).collect())
+    if iceberg(table):
+        by_owner("DROP TABLE {t} PURGE")(table)
+        rows.writeTo(sql_name(table)).using("iceberg").create()
+        return
     shutil.rmtree(table.target)
     forget(table)
-    table.spark.createDataFrame(rows).write.format("delta").save(str(table.target))
+    rows.write.format("delta").save(str(table.target))
 
 
 def last_commit(table: Query | Stream) -> Path:
@@ -306,17 +349,21 @@ def restore_both(table: Query | Stream) -> None:
     """Set the target and the checkpoint back to one moment."""
     checkpoint = table.checkpoint / "changelog"
     backup = shutil.copytree(checkpoint, table.checkpoint / "backup")
-    version = DeltaTable(str(table.target)).version()
+    version = version_of(table)
     table.write_more()
-    by_owner(f"RESTORE TABLE {{t}} TO VERSION AS OF {version}")(table)
+    restore(table, version)
     shutil.rmtree(checkpoint)
     backup.rename(checkpoint)
 
 
 def accept(table: Query | Stream) -> None:
     """Accept the target as it is, as its owner."""
-    log = DeltaTable(str(table.target))
-    value = f"{log.metadata().id}:{log.version()}"
+    java, value = iceberg(table), ""
+    if java:
+        value = f"{java.uuid().toString()}:{java.snapshots()[-1].sequenceNumber()}"
+    else:
+        log = DeltaTable(str(table.target))
+        value = f"{log.metadata().id}:{log.version()}"
     by_owner(f"ALTER TABLE {{t}} SET TBLPROPERTIES ('changelog.accepted' = '{value}')")(table)
 
 
@@ -353,6 +400,42 @@ ON_LOG: dict[str, tuple[Callable[[Any], None], Mapping[int, str]]] = {
     "the query was killed before it kept its commit": (keep_older, BEFORE),
 }
 """What happens to the log of a Delta table, and the rows after an error."""
+update = by_owner("UPDATE {t} SET name = 'c' WHERE id = 3")
+rewrite = by_owner(
+    "CALL lake.system.rewrite_data_files(table => '{t}', options => map('rewrite-all', 'true'))"
+)
+expire = by_owner(
+    "CALL lake.system.expire_snapshots(table => '{t}', older_than => TIMESTAMP '2100-01-01', "
+    "retain_last => 1)"
+)
+replace_table = by_owner("CREATE OR REPLACE TABLE {t} USING iceberg AS SELECT * FROM {t}")
+
+
+def and_then(*acts: Callable[[Any], None]) -> Callable[[Any], None]:
+    """Return what changes the target in several ways."""
+
+    def run(table: Query | Stream) -> None:
+        for act in acts:
+            act(table)
+
+    return run
+
+
+ON_SNAPSHOTS = {
+    "the target was restored to an older version": (restore_older, {1: "a"}),
+    "the same, and its owner accepts it": (and_accept(restore_older), {1: "a"}),
+    "the target was restored, and this was undone": (undo, BEFORE),
+    "the target and the checkpoint were set back to one moment": (restore_both, BEFORE),
+    "both, and the owner of the target accepts it": (and_accept(restore_both), BEFORE),
+    "the target was overwritten": (replace_table, BEFORE),
+    "the target was overwritten, and its owner accepts it": (and_accept(replace_table), BEFORE),
+    "the target has commits of others": (and_then(update, rewrite), BEFORE),
+    "the target is a new table of this name": (create_again, BEFORE),
+    "an old backup of the target is in its place": (and_then(restore_older, expire), {1: "a"}),
+    "the log of the target was cleaned up": (and_then(update, rewrite, expire), BEFORE),
+    "the query was killed before it kept its commit": (keep_older, BEFORE),
+}
+"""The same for an Iceberg table."""
 
 
 def edit(query: Query) -> None:
@@ -528,11 +611,11 @@ GUARDED: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
 
 
 class Stream:
-    """The function of a query of `apply_changes` into a Delta table."""
+    """The function of a query of `apply_changes` into a table, that of a path in Delta by default."""
 
-    def __init__(self, spark: SparkSession, folder: Path) -> None:
+    def __init__(self, spark: SparkSession, folder: Path, table: LakeTarget | None = None) -> None:
         self.spark, self.target, self.number = spark.newSession(), folder / "table", 0
-        self.checkpoint, self.table = folder / "checkpoint", DeltaTarget(str(self.target))
+        self.checkpoint, self.table = folder / "checkpoint", table or DeltaTarget(str(self.target))
         self.query = idle_query(spark, folder)
 
     def write_more(self) -> None:
@@ -561,8 +644,9 @@ class Stream:
 
     def rows(self) -> dict[int, str]:
         """The names in the rows that are valid; empty if the table is missing."""
+        is_delta = isinstance(self.table, DeltaTarget)
         listed: Sequence[Any] | None = delta_rows(self.target) if self.target.exists() else []
-        if listed is None:
+        if listed is None or not is_delta:
             listed = [row.asDict() for row in self.spark.table(self.table.sql_name).collect()]
         return {
             row["id"]: row.get("name") or row["label"]
@@ -578,9 +662,10 @@ def target_outcome(
     now: Mapping[str, Any],
     act: Callable[[Stream], object] = lambda stream: None,
     kept: Mapping[int, str] = BEFORE,
+    table: LakeTarget | None = None,
 ) -> str:
     """Return what happens in a target, whose last changes are applied after something changed."""
-    stream = Stream(spark, folder)
+    stream = Stream(spark, folder, table)
     first = [("+I", key, name, key) for key, name in BEFORE.items()]
     for part in (first[:1], first[1:]):
         stream.apply(part, **before)
@@ -692,8 +777,27 @@ def test_cell(
     assert text.strip("`") in happened
 
 
+@pytest.mark.iceberg
+@pytest.mark.parametrize(
+    ("change", "content"),
+    [
+        # `test_commits` has the others, without Spark.
+        pytest.param(change, content, marks=[pytest.mark.soak] * ("accepts it" in change))
+        for _, change, function, content in cells()
+        if change in ON_SNAPSHOTS and function == "apply_changes"
+    ],
+)
+def test_cell_of_iceberg(spark: SparkSession, tmp_path: Path, change: str, content: str) -> None:
+    table = IcebergTarget(f"lake.d{uuid4().hex[:8]}.orders")
+    happened = target_outcome(spark, tmp_path, {}, {}, *ON_SNAPSHOTS[change], table)
+    kind, _, text = content.partition(": ")
+    assert happened.startswith(kind)
+    assert text.strip("`") in happened
+
+
 @pytest.mark.usefixtures("spark")
 def test_page_has_each_change() -> None:
+    assert set(ON_SNAPSHOTS) == set(ON_LOG) - {"another writer replaced the last commit"}
     assert {change for _, change, _, _ in cells()} == {
         *CHANGES,
         *GUARDED,

@@ -1,4 +1,4 @@
-"""What the log of a Delta table says about the last commit of a query."""
+"""What the log of a Delta table, or an Iceberg table's snapshots, say about a query's last commit."""
 
 from __future__ import annotations
 
@@ -8,7 +8,15 @@ from typing import Any
 import pytest
 
 from normalize.tables.batches import Batch, version_of
-from normalize.tables.commits import Commit, LogEntry, OwnCommits, TableState, whole_versions
+from normalize.tables.commits import (
+    Commit,
+    LogEntry,
+    OwnCommits,
+    OwnSnapshots,
+    Snapshot,
+    TableState,
+    whole_versions,
+)
 
 NOW = Batch("q", 7, "0000000a")
 OWN, OTHER = NOW.application, "changelog-another"
@@ -132,3 +140,57 @@ def test_checkpoint_that_was_set_back_alone_is_no_lost_commit() -> None:
 def test_record_of_a_table_that_its_owner_accepts(accepted: str | None, name: str) -> None:
     commits = OwnCommits("t", "`t`", TableState("id", 13, "log", accepted, {}.get))
     assert commits.application(NOW) == name
+
+
+def own(sequence: int, number: int) -> Snapshot:
+    """A snapshot that carries a micro-batch."""
+    return Snapshot(100 + sequence, sequence, 99 + sequence, record(number))
+
+
+LAST_OWN, NEXT_OWN, OLDER_OWN = own(11, 6), own(13, 7), own(9, 5)
+FIRST = Snapshot(101, 1, None)
+REPLACED = Snapshot(112, 12, None)
+
+
+@pytest.mark.parametrize(
+    ("newest", "reached", "lack"),
+    [
+        (LAST_OWN, LAST_OWN, False),
+        (NEXT_OWN, NEXT_OWN, False),  # killed before it kept its last commit
+        (LAST_OWN, OLDER_OWN, True),
+        (LAST_OWN, FIRST, True),
+        (NEXT_OWN, LAST_OWN, True),  # the checkpoint was set back, too
+        (OLDER_OWN, OLDER_OWN, True),  # rolled back, and then the last one expired
+        (None, FIRST, True),
+        (None, Snapshot(110, 10, 109), True),  # the ancestors are known up to version 10
+        (None, Snapshot(112, 12, 111), None),
+        (LAST_OWN, Snapshot(112, 12, 111), None),  # a tag keeps it
+        (LAST_OWN, REPLACED, True),
+        (LAST_OWN, None, True),
+        # Format version 1 has no sequence numbers.
+        (None, Snapshot(112, 0, 111), None),
+        (Snapshot(111, 0, 110, record(6)), Snapshot(101, 0, None), True),
+    ],
+)
+def test_snapshots_that_have_the_last_commit(
+    newest: Snapshot | None, reached: Snapshot | None, lack: bool | None
+) -> None:
+    assert OwnSnapshots(newest, reached).lack(KEPT, 7) is lack
+
+
+@pytest.mark.parametrize(
+    ("newest", "reached", "accepted", "lack"),
+    [
+        (NEXT_OWN, LAST_OWN, 13, False),
+        (NEXT_OWN, LAST_OWN, 12, True),  # rolled back again
+        (LAST_OWN, OLDER_OWN, 11, True),  # without the checkpoint
+        (LAST_OWN, REPLACED, 12, False),
+        (LAST_OWN, REPLACED, 11, True),
+    ],
+)
+def test_snapshots_that_the_owner_accepts(
+    newest: Snapshot, reached: Snapshot, accepted: int, lack: bool
+) -> None:
+    assert OwnSnapshots(newest, reached).lack(KEPT, 7, accepted) is lack
+    # A checkpoint that was set back repeats the micro-batch.
+    assert OwnSnapshots(newest, OLDER_OWN).lack(KEPT, 6, newest.sequence) is False
