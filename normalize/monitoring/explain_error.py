@@ -38,6 +38,10 @@ _OTHER_ENGINE = (
     "operators: set the engine and the query back, move the state with "
     "normalize.checkpoint.carry_over, or start from a new checkpoint"
 )
+_LOST_RECORDS = (
+    " - the topic no longer has records that the query had not read, by its retention. To go on "
+    "without them, set the option failOnDataLoss to false for one start, and verify the tables"
+)
 _LONGEST = 500  # characters of a Java exception's message, which may have a query's plan
 
 
@@ -78,7 +82,8 @@ def explain_error(failed: BaseException | StreamingQuery) -> str:
         return f"[{_OTHER_OPERATOR}] {_OTHER_ENGINE}"
     for find in (_OURS.findall, _RAISED_BY_SQL.findall, _in_py4j, _PYTHON.findall, _JAVA.findall):
         if sentences := find(text):
-            return str(sentences[-1])
+            lost = _LOST_RECORDS if "OffsetOutOfRangeException" in sentences[-1] else ""
+            return f"{sentences[-1]}{lost}"
     return str(error).partition("\n")[0]
 
 
