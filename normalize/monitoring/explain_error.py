@@ -37,6 +37,10 @@ _OTHER_ENGINE = (
     "the checkpoint's state is that of another engine of ChangelogNormalize, or of other stateful "
     "operators: set the engine and the query back, or start from a new checkpoint"
 )
+_LOST_RECORDS = (
+    " - the topic no longer has records that the query had not read, by its retention. To go on "
+    "without them, set the option failOnDataLoss to false for one start, and verify the tables"
+)
 _LONGEST = 500  # characters of a Java exception's message, which may have a query's plan
 
 
@@ -77,7 +81,8 @@ def explain_error(failed: BaseException | StreamingQuery) -> str:
         return f"[{_OTHER_OPERATOR}] {_OTHER_ENGINE}"
     for find in (_OURS.findall, _RAISED_BY_SQL.findall, _in_py4j, _PYTHON.findall, _JAVA.findall):
         if sentences := find(text):
-            return str(sentences[-1])
+            lost = _LOST_RECORDS if "OffsetOutOfRangeException" in sentences[-1] else ""
+            return f"{sentences[-1]}{lost}"
     return str(error).partition("\n")[0]
 
 

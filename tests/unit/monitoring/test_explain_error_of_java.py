@@ -65,3 +65,10 @@ def test_a_checkpoint_of_another_engine_is_named() -> None:
         "operator name does not match"
     )
     assert "another engine of ChangelogNormalize" in explain_error(RuntimeError(text))
+
+
+def test_records_that_retention_removed() -> None:
+    gone = "org.apache.kafka.clients.consumer.OffsetOutOfRangeException: out of range for shop-0"
+    text = explain_error(RuntimeError(f"the query failed\nCaused by: {gone}\n\tat a.B.c(B.java:1)"))
+    assert text.startswith(f"{gone} - the topic no longer has records")
+    assert "set the option failOnDataLoss to false for one start" in text
