@@ -71,13 +71,13 @@ MAIN_PATHS = {
         "e2e/sync/test_sync_guards.py::test_topic_that_is_created_again_ends_the_running_query",
         "e2e/sync/test_sync_guards.py::test_table_that_is_restored_alone_and_then_with_its_checkpoint[delta-rs]",
         "spark/sync/test_restarts.py::test_page_has_each_change",
-        "spark/sync/test_restarts.py::test_cell[While the query is stopped-the target is missing-sync_table-error: `TARGET_MISSING`]",
-        "spark/sync/test_restarts.py::test_cell[While the query is stopped-the checkpoint was set back-apply_changes-error: `BATCH_ORDER`]",
+        "spark/sync/test_restarts.py::test_cell[While the query is stopped-the target is missing-error: `TARGET_MISSING`]",
+        "spark/sync/test_restarts_of_targets.py::test_cell[While the query is stopped-the checkpoint was set back-error: `BATCH_ORDER`]",
         (
-            "spark/sync/test_restarts.py::test_cell[While the query is stopped-a column of the target "
-            "was renamed-sync_database-error: `no longer has the column`]"
+            "spark/sync/test_restarts_of_databases.py::test_cell[While the query is stopped-a column of the "
+            "target was renamed-error: `no longer has the column`]"
         ),
-        "spark/sync/test_restarts.py::test_cell[While the query runs-the topic was created again-sync_table-error: `TOPIC_REPLACED`]",
+        "spark/sync/test_restarts.py::test_cell[While the query runs-the topic was created again-error: `TOPIC_REPLACED`]",
     ),
     "verify and resync": (
         "e2e/verify/test_verify_table.py::test_rows_that_differ_are_found_and_repair_merges_them[postgresql]",
