@@ -468,20 +468,25 @@ def iceberg_state(rows: DataFrame, batch: Batch, sql_name: str) -> TableState:
     table, catalog, branch = iceberg_table(rows)
     listed = table.snapshots()
 
+    # Each call is a message to the JVM, and others may have committed often.
+    def is_own(java: Any) -> bool:
+        return bool(java.summary().get(ICEBERG_QUERY) == batch.query)
+
     def parsed(java: Any) -> Snapshot:
         summary, record = java.summary(), _NONE
-        if summary.get(ICEBERG_QUERY) == batch.query:
+        if is_own(java):
             number, offsets = int(summary[ICEBERG_BATCH]), summary.get(ICEBERG_OFFSETS) or ""
             record = version_of(Batch(batch.query, number, offsets))
         return Snapshot(java.snapshotId(), java.sequenceNumber(), java.parentId(), record)
 
     def reached_from(java: Any) -> Snapshot | None:
-        each = None
-        while java is not None:
-            each = parsed(java)
-            is_end = each.parent is None or each.record > _NONE
-            java = None if is_end else table.snapshot(each.parent)
-        return each
+        while java is not None and not is_own(java):
+            parent = java.parentId()
+            older = None if parent is None else table.snapshot(parent)
+            if older is None:
+                break
+            java = older
+        return None if java is None else parsed(java)
 
     def undo() -> str:
         to = newest and newest.id
@@ -493,8 +498,8 @@ def iceberg_state(rows: DataFrame, batch: Batch, sql_name: str) -> TableState:
             to = entry.snapshotId() if java and java.parentId() == to else to
         return f"CALL {catalog}.system.set_current_snapshot({sql_literal(sql_name)}, {to})"
 
-    every = (parsed(listed[index]) for index in reversed(range(len(listed))))
-    newest = next((each for each in every if each.record > _NONE), None)
+    latest_first = (listed[index] for index in reversed(range(len(listed))))
+    newest = next((parsed(java) for java in latest_first if is_own(java)), None)
     reached = reached_from(table.snapshot(branch))
     version = listed[len(listed) - 1].sequenceNumber() if len(listed) else 0
     records = [each.record for each in (reached, newest) if each and each.record > _NONE]
