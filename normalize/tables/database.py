@@ -91,6 +91,7 @@ from .targets import (
     RefusedError,
     TargetError,
     TargetMissingError,
+    UnavailableError,
 )
 
 _log = logging.getLogger("normalize")
@@ -677,9 +678,8 @@ class SyncDatabase:
         Any other error, such as a broken connection, may go away.
         """
         if isinstance(error, TargetError):
-            return not isinstance(error, ConflictError | TargetMissingError) and self._is_reachable(
-                table
-            )
+            may_go_away = ConflictError | TargetMissingError | UnavailableError
+            return not isinstance(error, may_go_away) and self._is_reachable(table)
         if isinstance(error, ChangelogError):
             return isinstance(error, _OF_TABLE) and not isinstance(error, TablesFailedError)
         if isinstance(

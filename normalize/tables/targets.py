@@ -50,6 +50,12 @@ class ConflictError(TargetError):
     condition = "CONFLICT"
 
 
+class UnavailableError(TargetError):
+    """The target's server cannot write now, whatever the changes are, so that a restart can help."""
+
+    condition = TargetError.condition
+
+
 class TargetMissingError(TargetError):
     """The target table had rows of the query in earlier runs, and is missing."""
 

@@ -73,6 +73,7 @@ class Dialect:
     properties: ClassVar[Mapping[str, str]] = {
         "stringtype": "unspecified",
         "reWriteBatchedInserts": "true",
+        "tcpKeepAlive": "true",  # as MySQL's drivers do
     }
     # Indexes that ON CONFLICT supports: of whole columns and all rows. An INCLUDE column is not
     # part of the key.

@@ -56,6 +56,7 @@ from normalize.monitoring.watch import Notice, log
 from normalize.spark.plans import class_of
 from normalize.spark.sessions import (
     is_java,
+    java_causes,
     java_error_types,
     java_stream,
     jdbc_connection,
@@ -87,6 +88,7 @@ from normalize.tables.targets import (
     Sink,
     TableTarget,
     TargetError,
+    UnavailableError,
 )
 
 from .dialects import Dialect, MySql, dialect_of
@@ -139,6 +141,15 @@ BATCHES = "changelog_batches"
 
 _CREATED_MEANWHILE = ("23505", "42P07")
 """SQLSTATEs of PostgreSQL: a duplicate key, here of its catalog, and a duplicate table."""
+_ROLLED_BACK = ("40001", "40P01")
+"""SQLSTATEs of a transaction that the server rolls back because of another one."""
+_LOCKED, _LOCKED_IN_MYSQL = "55P03", 1205
+"""SQLSTATE, and MySQL's number, of a lock that was not free in the time that the server allows."""
+_NOT_OF_A_TABLE = ("08", "25", "53", "57", "58", "70")
+"""Classes of SQLSTATE: broken connections, read-only transactions, servers without memory or disk,
+servers that end or cancel statements."""
+_READ_ONLY = (1290, 1792, 1836)
+"""MySQL's numbers of errors of a server that is read-only."""
 _SECRET_IN_URL = re.compile(r"(?i)(?:password|passwd|pwd|passphrase)\w*\s*=|//[^/@]*:[^/@]*@")
 _SECRET = re.compile("(?i)pass|secret|token|key")
 _MYSQL_COMMENT = (
@@ -703,9 +714,8 @@ class JdbcConnection:
             with self._executed(statement, ()):
                 return
         except java_error_types() as error:
-            root = root_cause(error)
-            if root is None or root.getSQLState() not in _CREATED_MEANWHILE:
-                raise TargetError(_text(error, self.of)) from None
+            if _state_and_code(error)[0] not in _CREATED_MEANWHILE:
+                raise _target_error(error, self.of) from None
         self.execute(statement)
 
     def number(self, query: str, *parameters: str) -> int | None:
@@ -787,10 +797,9 @@ class JdbcConnection:
                     for index in range(1, described.getColumnCount() + 1)
                 }
         except java_error_types() as error:
-            root = root_cause(error)
-            if root is not None and root.getSQLState() == self.dialect.missing_table:
+            if _state_and_code(error)[0] == self.dialect.missing_table:
                 return None
-            raise TargetError(_text(error, self.of)) from None
+            raise _target_error(error, self.of) from None
 
     def spelled(self, table: str, names: Sequence[str]) -> list[str]:
         """Return names with the table's upper and lower case."""
@@ -886,18 +895,27 @@ def database_errors(table: JdbcTable) -> Iterator[None]:
     try:
         yield
     except spark_error_types() as error:
-        if _deadlock(error):
-            raise ConflictError(
-                f"another writer locked rows of {table} at the same time (deadlock)"
-            ) from None
-        raise TargetError(_text(error, table)) from None
+        raise _target_error(error, table) from None
 
 
-def _deadlock(error: Any) -> bool:
-    """Return whether another transaction caused a rollback: a deadlock or failed serialization."""
-    root = root_cause(error)
-    is_sql = root is not None and is_java(root, "java.sql.SQLException")
-    return is_sql and root.getSQLState() in ("40001", "40P01")
+def _target_error(error: Any, table: JdbcTable) -> TargetError:
+    """Return a database error without the password and without Java's stack."""
+    state, code = _state_and_code(error)
+    if state in _ROLLED_BACK:
+        return ConflictError(f"another writer locked rows of {table} at the same time (deadlock)")
+    if state == _LOCKED or code == _LOCKED_IN_MYSQL:
+        return ConflictError(f"{table} waited for a lock longer than its server allows")
+    kind = UnavailableError if state[:2] in _NOT_OF_A_TABLE or code in _READ_ONLY else TargetError
+    return kind(_text(error, table))
+
+
+def _state_and_code(error: Any) -> tuple[str, int]:
+    """Return the SQLSTATE and the server's number of an error; empty and 0 without them.
+
+    A broken connection has a cause that is no error of SQL.
+    """
+    causes = [each for each in java_causes(error) if is_java(each, "java.sql.SQLException")]
+    return (causes[-1].getSQLState() or "", causes[-1].getErrorCode()) if causes else ("", 0)
 
 
 def _text(error: Any, table: JdbcTable) -> str:

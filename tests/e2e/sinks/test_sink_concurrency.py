@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
@@ -57,6 +58,34 @@ def test_a_deadlock_is_retried(spark: SparkSession, new_sink: NewSink, kind: str
         merging.result()
     rows = dict(sink.rows())
     assert (rows[1], rows[99], rows[98], rows[2]) == (2, 2, 1, 0)
+
+
+@pytest.mark.parametrize("kind", ["postgresql", "mariadb"])
+def test_a_lock_that_is_not_free_in_time_is_retried(
+    spark: SparkSession, new_sink: NewSink, kind: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    sink = new_sink(kind)
+    assert isinstance(sink.table, JdbcTarget)
+    impatient = {
+        "postgresql": {"options": "-c lock_timeout=100ms"},
+        "mariadb": {
+            "sessionVariables": "innodb_lock_wait_timeout=1,time_zone='+00:00',"
+            "sql_mode='STRICT_ALL_TABLES'"
+        },
+    }
+    table, schema = replace(sink.table, options=impatient[kind]), "id INT, v INT"
+    apply_batch(changelog(spark, schema, [("+I", 1, 0)]), table, keys="id")
+    caplog.set_level("INFO", "normalize")
+    with JdbcConnection.open(spark, sink.table) as other, ThreadPoolExecutor(1) as pool:
+        with other.transaction():
+            other.execute(f"UPDATE {sink.sql_name} SET v = 1")
+            changes = changelog(spark, schema, [("+U", 1, 2)])
+            merging = pool.submit(apply_batch, changes, table, keys="id")
+            while not caplog.messages and not merging.done():
+                time.sleep(0.05)
+        merging.result()
+    assert "waited for a lock longer than its server allows: attempt 1 of 10" in caplog.messages[0]
+    assert sink.rows() == [(1, 2)]
 
 
 @pytest.mark.parametrize("kind", ["postgresql", "mariadb"])

@@ -272,3 +272,17 @@ def test_target_that_is_gone_or_another_one_is_an_error(
     sync.path("shop.orders").unlink()
     sync.run()
     assert sync.rows_of("orders") == [{"id": 2, "name": "b"}]
+
+
+@pytest.mark.postgres
+def test_a_server_that_became_read_only_stops_no_table(new_bounded_sync: NewBoundedSync) -> None:
+    sync = new_bounded_sync("postgresql")
+    sync.produce("t", [maxwell("orders", "insert", {"id": 1, "name": "a"})])
+    sync.run()
+    sync.produce("t", [maxwell("orders", "insert", {"id": 2, "name": "b"})])
+    read_only = {"options": "-c default_transaction_read_only=on"}
+    database: Any = replace(sync.tables.database, options=read_only)  # type: ignore[type-var]
+    assert "in a read-only transaction" in sync.error(target=database, **STOP)
+    assert not sync.file("shop.orders")["stopped"]
+    sync.run(**STOP)
+    assert sync.rows_of("orders") == [{"id": 1, "name": "a"}, {"id": 2, "name": "b"}]
