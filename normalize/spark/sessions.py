@@ -58,15 +58,15 @@ def most_collected(spark: SparkSession) -> int:
     Spark fails a job whose results have more than ``spark.driver.maxResultSize``, and they have
     more bytes than their values. No value of Arrow has more than 2 GiB.
     """
-    return min(_most_results(spark.sparkContext) // 2 or _MOST_COLLECTED, _MOST_COLLECTED)
+    most = _most_results(spark.sparkContext, jvm_of(spark))
+    return min(most // 2 or _MOST_COLLECTED, _MOST_COLLECTED)
 
 
 @lru_cache(1)  # a context's settings do not change, and each is a call of the JVM
-def _most_results(context: SparkContext) -> int:
+def _most_results(context: SparkContext, jvm: Any) -> int:
     """Return ``spark.driver.maxResultSize`` in bytes."""
     text = context.getConf().get("spark.driver.maxResultSize", "1g")
-    utils: Any = context._jvm.org.apache.spark.network.util.JavaUtils  # type: ignore[union-attr]
-    return int(utils.byteStringAsBytes(text))
+    return int(jvm.org.apache.spark.network.util.JavaUtils.byteStringAsBytes(text))
 
 
 def is_stopped(spark: SparkSession) -> bool:
