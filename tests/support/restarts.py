@@ -97,7 +97,7 @@ class Query:
         self.spark, self.function, self.folder = spark, function, folder / "now"
         self.saved, self.first = folder / "saved", ""
         self.idle = idle_query(spark, folder / "now")
-        self.sync = BoundedSync(spark, new_tables(spark, "delta", self.folder), self.folder)
+        self.sync = BoundedSync(spark, new_tables(spark, "delta-rs", self.folder), self.folder)
 
     def job(self, **options: Any) -> Any:
         """Return the function of a started query; `table` are the options of its table."""
@@ -120,7 +120,7 @@ class Query:
             return
         self.folder.mkdir()
         self.sync = BoundedSync(
-            self.spark, new_tables(self.spark, "delta", self.folder), self.folder
+            self.spark, new_tables(self.spark, "delta-rs", self.folder), self.folder
         )
         self.sync.produce("t", FIRST)
         self.sync.number, self.sync.query = _FIRST_NUMBER, str(self.idle.id)

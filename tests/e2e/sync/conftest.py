@@ -48,4 +48,4 @@ def new_bounded_sync(
 @pytest.fixture
 def sync(spark: SparkSession, kafka: LocalKafka, tmp_path: Path) -> Sync:
     """A query into Delta tables."""
-    return Sync(spark, kafka, new_tables(spark, "delta", tmp_path), tmp_path)
+    return Sync(spark, kafka, new_tables(spark, "delta-rs", tmp_path), tmp_path)

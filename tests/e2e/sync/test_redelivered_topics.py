@@ -42,7 +42,7 @@ class PositionSync(Sync):
 def test_old_slice_of_the_topic_leaves_the_table_equal_to_the_source(
     spark: SparkSession, kafka: LocalKafka, tables_of: Any, tmp_path: Path
 ) -> None:
-    sync = PositionSync(spark, kafka, tables_of("delta"), tmp_path)
+    sync = PositionSync(spark, kafka, tables_of("delta-rs"), tmp_path)
     sync.produce("t", LOG.events[:40], partitions=2)
     sync.run()
     assert live_rows(sync.rows("orders")) == LOG.rows(40)

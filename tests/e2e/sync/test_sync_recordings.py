@@ -155,7 +155,7 @@ def test_recorded_database_ends_in_the_truth(
             **options_of(database[0]),
             **registry_options(database[0].format, recorded_registry),
         },
-        target=DeltaDatabase(str(tmp_path / "lake"), on_question="guess"),
+        target=DeltaDatabase(str(tmp_path / "lake"), only_writer=True, on_question="guess"),
         schema_location=str(tmp_path / "schemas"),
         options={"kafka.bootstrap.servers": kafka.bootstrap_servers, **limit},
         tables=tables,

@@ -122,7 +122,7 @@ def test_five_tables_equal_their_source_after_alter_table(
         re.compile(f"{re.escape(prefix)}[.].*"),
         format="debezium-json",
         format_options={"schema_include": True},
-        target=DeltaDatabase(str(tmp_path / "lake")),
+        target=DeltaDatabase(str(tmp_path / "lake"), only_writer=True),
         schema_location=str(tmp_path / "schemas"),
         options={"kafka.bootstrap.servers": kafka.bootstrap_servers},
     )

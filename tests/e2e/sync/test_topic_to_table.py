@@ -61,7 +61,7 @@ def add_partition(kafka: LocalKafka, topic: str) -> None:
 @pytest.fixture
 def sync(spark: SparkSession, kafka: LocalKafka, tables_of: Any, tmp_path: Path) -> TableSync:
     """A query into a Delta table."""
-    return TableSync(spark, kafka, tables_of("delta"), tmp_path)
+    return TableSync(spark, kafka, tables_of("delta-rs"), tmp_path)
 
 
 @pytest.mark.parametrize("kind", ["delta", "iceberg", "postgresql"])

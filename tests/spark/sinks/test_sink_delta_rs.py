@@ -53,7 +53,9 @@ MADE = {
 OF_SPARK = {
     "clustered": ("CLUSTER BY (id)", "it has the feature clustering"),
     "tracked": ("TBLPROPERTIES ('delta.enableRowTracking' = 'true')", "it has the feature"),
+    "50%20 off": ("", "its path has the character %"),
 }
+"""Tables that Spark writes: the name of their folder, what they declare, and the reason."""
 
 
 @pytest.fixture(autouse=True)
@@ -131,7 +133,7 @@ def test_rows_of_both_writers_in_turn(spark: SparkSession, tmp_path: Path, kind:
 def test_spark_writes_what_delta_rs_is_not_known_to_write(
     spark: SparkSession, tmp_path: Path, kind: str
 ) -> None:
-    path, (tail, reason) = str(tmp_path / "table"), OF_SPARK[kind]
+    path, (tail, reason) = str(tmp_path / kind), OF_SPARK[kind]
     spark.sql(f"CREATE TABLE delta.`{path}` ({SCHEMA}) USING delta {tail}")
     target = DeltaTarget(path, only_writer=True)
     apply(spark, target, ("+I", 1, "a", "x"))

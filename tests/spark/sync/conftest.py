@@ -23,4 +23,4 @@ def new_sync(spark: SparkSession, tmp_path: Path) -> NewBoundedSync:
 @pytest.fixture
 def sync(new_sync: NewBoundedSync) -> BoundedSync:
     """The function of a query into Delta tables."""
-    return new_sync("delta")
+    return new_sync("delta-rs")

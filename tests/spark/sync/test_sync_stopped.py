@@ -26,7 +26,7 @@ def sync(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Bound
     In the restart, each table except ``fine`` meets its own error.
     """
     folder = tmp_path_factory.mktemp("guards")
-    sync = BoundedSync(spark, new_tables(spark, "delta", folder), folder)
+    sync = BoundedSync(spark, new_tables(spark, "delta-rs", folder), folder)
     for table in ("orders", "keys", "text", "checked", "fine"):
         sync.produce(table, [maxwell(table, "insert", {"id": 1, "qty": 1})])
     wide_row = {"id": 1} | {f"c{number}": 1 for number in range(5)}
