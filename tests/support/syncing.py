@@ -79,7 +79,9 @@ def idle_query(spark: SparkSession, folder: Path) -> Any:
     (folder / "no_records").mkdir(parents=True)
     records = spark.readStream.schema("id INT").json(str(folder / "no_records"))
     writer = records.writeStream.format("noop").trigger(processingTime="1 hour")
-    return writer.option("checkpointLocation", str(folder / "checkpoint")).start()
+    query = writer.option("checkpointLocation", str(folder / "checkpoint")).start()
+    query.processAllAvailable()  # whoever replaces the folder finds a whole checkpoint
+    return query
 
 
 class SyncedTables:
