@@ -138,9 +138,9 @@ def test_spark_writes_what_delta_rs_is_not_known_to_write(
     target = DeltaTarget(path, only_writer=True)
     apply(spark, target, ("+I", 1, "a", "x"))
     assert target.written is not None
-    assert target.written.reason.startswith(reason)
+    assert reason in target.written.reason
     assert writer_of(target) == "spark"
-    with pytest.raises(TargetError, match=f"cannot be written by delta-rs: {reason}"):
+    with pytest.raises(TargetError, match=f"cannot be written by delta-rs: .*{reason}"):
         apply(spark, DeltaTarget(path, only_writer=True, writer="delta-rs"), ("+I", 2, "a", "x"))
 
 
