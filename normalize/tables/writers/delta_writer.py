@@ -226,9 +226,12 @@ class DeltaWriter:
         if not self._is_chosen(delta_rs.unwritable(table, changes)):
             return False
         record = batch and delta_rs.Transaction(self.commits.application(batch), version_of(batch))
+        version = table.version()
         numbers = delta_rs.merge(table, plan, changes, record, name=self.table, spill=left // 2)
         _log.debug("%s: %s", self.table, numbers)
-        self.commits.keep(batch)
+        # delta-rs commits nothing if no row changes.
+        if table.version() > version:
+            self.commits.keep(batch)
         self._note("delta-rs", "it can write the table, and the changes are small")
         return True
 

@@ -9,7 +9,7 @@ import pytest
 from normalize import DeadLetter
 from tests.support.databases import debezium, maxwell
 from tests.support.streams import letters
-from tests.support.syncing import ORDER, Sync
+from tests.support.syncing import ORDER, NewSync, Sync
 
 
 def test_tables_of_one_topic_with_new_columns_new_tables_and_one_that_fails(
@@ -94,6 +94,19 @@ def test_topic_for_each_table_of_debezium(sync: Sync) -> None:
     sync.produce("later", [debezium("later", "r", None, priced)])
     sync.run(format="debezium-json")
     assert sync.rows("later") == sync.rows("items") == [priced]
+
+
+@pytest.mark.parametrize("kind", ["delta", "delta-rs", "iceberg"])
+def test_micro_batches_whose_changes_cancel_out(new_sync: NewSync, kind: str) -> None:
+    # A writer may commit nothing for one: that is no lost commit.
+    sync = new_sync(kind)
+    for number in (1, 2):
+        row = {"id": number, "name": "a"}
+        sync.produce("all", [maxwell("orders", "insert", row), maxwell("orders", "delete", row)])
+        sync.run()
+    sync.produce("all", [maxwell("orders", "insert", ORDER)])
+    sync.run()
+    assert sync.rows("orders") == [ORDER]
 
 
 def test_records_that_cannot_be_read(sync: Sync) -> None:
