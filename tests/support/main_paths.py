@@ -27,7 +27,7 @@ MAIN_PATHS = {
         "spark/normalize/test_decode_changelog.py::test_a_shuffled_bronze_table_gives_the_rows_of_the_fold",
         "spark/normalize/test_changelog_normalize.py::test_any_changelog_stream_is_normalised",
         "spark/checkpoint/test_checkpoints_of_versions.py::test_a_query_continues[4.0-rocksdb-source]",
-        "spark/checkpoint/test_checkpoints_of_versions.py::test_a_query_continues[4.2-hdfs-arrival]",
+        "spark/checkpoint/test_checkpoints_of_versions.py::test_a_query_continues[4.0-hdfs-arrival]",
     ),
     "the native engine": (
         "spark/normalize/test_native_engine.py::test_a_history_gives_the_rows_of_the_fold_over_restarts",
