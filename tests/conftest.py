@@ -79,22 +79,22 @@ def pytest_collection_modifyitems(
     ]
     if not any("::" in each for each in config.args):
         names = [item.nodeid.removeprefix("tests/") for item in items]
-        files = {each.partition("::")[0] for each in names}
         problems += [
             f"tests/support/main_paths.py has {each}, which is no test: name the one that replaced it"
-            for each in unknown_names(names, files)
+            for each in unknown_names(names)
         ]
     if problems:
         raise pytest.UsageError("\n".join(problems))
-    kept = os.environ.get("BREAKABLE", "").split(os.pathsep)
-    left_out = [
-        item
-        for item in items
-        if (item.get_closest_marker("iceberg") and not has_package("iceberg"))
-        or (kept != [""] and item.path.suffix == ".py" and str(item.path) not in kept)
-    ]
-    config.hook.pytest_deselected(items=left_out)
-    items[:] = [item for item in items if item not in left_out]
+    files, has_iceberg = os.environ.get("BREAKABLE"), has_package("iceberg")
+    kept = None if files is None else set(files.split(os.pathsep))
+
+    def is_left_out(item: pytest.Item) -> bool:
+        if item.get_closest_marker("iceberg") and not has_iceberg:
+            return True
+        return kept is not None and item.path.suffix == ".py" and str(item.path) not in kept
+
+    config.hook.pytest_deselected(items=[*filter(is_left_out, items)])
+    items[:] = [item for item in items if not is_left_out(item)]
     _longest_first(items)
     yield
     if problem := mixed({marker.name for marker in item.iter_markers()} for item in items):

@@ -29,29 +29,30 @@ def tree_of(path: Path) -> ast.Module:
 
 
 def imported(path: Path) -> set[str]:
-    """Return the packages that a module imports by their full name."""
-    names: set[str] = set()
-    for node in ast.walk(tree_of(path)):
-        if isinstance(node, ast.Import):
-            names |= {alias.name.partition(".")[0] for alias in node.names}
-        elif isinstance(node, ast.ImportFrom) and node.level == 0:
-            names.add((node.module or "").partition(".")[0])
-    return names
+    """Return the packages that a module imports."""
+    return {base.partition(".")[0] for base, _ in imported_names(path)}
+
+
+def module_name(path: Path) -> str:
+    """Return the name of a module of the repository."""
+    parts = path.relative_to(REPOSITORY).with_suffix("").parts
+    return ".".join(parts).removesuffix(".__init__")
 
 
 @cache
 def module_paths(*packages: str) -> dict[str, Path]:
     """Return the modules of these folders of the repository."""
     return {
-        ".".join(path.relative_to(REPOSITORY).with_suffix("").parts).removesuffix(".__init__"): path
+        module_name(path): path
         for package in packages
         for path in sorted((REPOSITORY / package).rglob("*.py"))
     }
 
 
 @cache
-def imported_names(name: str, path: Path) -> set[tuple[str, str]]:
+def imported_names(path: Path) -> set[tuple[str, str]]:
     """Return modules and names that a module imports from them, also in functions and for types."""
+    name = module_name(path)
     package = name if path.name == "__init__.py" else name.rpartition(".")[0]
     names: set[tuple[str, str]] = set()
     for node in ast.walk(tree_of(path)):
@@ -70,7 +71,7 @@ def imported_modules(name: str, paths: dict[str, Path]) -> set[str]:
     """Return which of these modules a module imports."""
     return {
         f"{base}.{each}" if f"{base}.{each}" in paths else base
-        for base, each in imported_names(name, paths[name])
+        for base, each in imported_names(paths[name])
     } & set(paths) - {name}
 
 
@@ -78,16 +79,16 @@ def _uses(name: str, paths: dict[str, Path]) -> set[str]:
     """Return the modules that a module runs: a name that a package passes on is its own module's."""
     homes = {
         (package, each): base
-        for package in {base for base, _ in imported_names(name, paths[name])} & set(paths)
+        for package in {base for base, _ in imported_names(paths[name])} & set(paths)
         if paths[package].name == "__init__.py"
-        for base, each in imported_names(package, paths[package])
+        for base, each in imported_names(paths[package])
     }
     named = set(_DOTTED.findall(paths[name].read_text("utf-8")))
     files = {each.removesuffix(".py") for each in named if each.endswith(".py")}
     return (
         {
             f"{base}.{each}" if f"{base}.{each}" in paths else homes.get((base, each), base)
-            for base, each in imported_names(name, paths[name])
+            for base, each in imported_names(paths[name])
         }
         | (named & set(paths))
         | {each for each in paths if files and each.rpartition(".")[2] in files}

@@ -7,7 +7,7 @@ parameters.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Iterable
 
 MAIN_PATHS = {
     "the README and the demo": (
@@ -104,9 +104,10 @@ def is_main(test: str) -> bool:
     return test in _NAMES or test.partition("[")[0] in _NAMES
 
 
-def unknown_names(tests: Iterable[str], files: Collection[str]) -> list[str]:
+def unknown_names(tests: Iterable[str]) -> list[str]:
     """Return the names above that are none of these tests, although their files have tests here."""
     known = {name for test in tests for name in (test, test.partition("[")[0])}
+    files = {name.partition("::")[0] for name in known}
     return sorted(each for each in _NAMES - known if each.partition("::")[0] in files)
 
 

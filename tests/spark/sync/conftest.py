@@ -1,13 +1,15 @@
-"""The function of `sync_database`, with new tables for each test."""
+"""The function of `sync_database`, with new tables for each test, and a query that is restarted."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
 from tests.support.databases import new_tables
+from tests.support.restarts import Query
 from tests.support.syncing import BoundedSync, NewBoundedSync
 
 if TYPE_CHECKING:
@@ -24,3 +26,14 @@ def new_sync(spark: SparkSession, tmp_path: Path) -> NewBoundedSync:
 def sync(new_sync: NewBoundedSync) -> BoundedSync:
     """The function of a query into Delta tables."""
     return new_sync("delta-rs")
+
+
+@pytest.fixture(scope="module")
+def restarted(
+    request: pytest.FixtureRequest, spark: SparkSession, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Query]:
+    """A query of the function that the module names, which has written the first rows."""
+    name = request.module.FUNCTION
+    query = Query(spark, name, tmp_path_factory.mktemp(name))
+    yield query
+    query.idle.stop()

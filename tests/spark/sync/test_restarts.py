@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import TYPE_CHECKING
-
 import pytest
 
 from tests.support.restarts import (
@@ -22,22 +19,14 @@ from tests.support.restarts import (
     happened_to_sync,
 )
 
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+FUNCTION = "sync_table"
 
 
-@pytest.fixture(scope="module")
-def query(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Query]:
-    made = Query(spark, "sync_table", tmp_path_factory.mktemp("sync_table"))
-    yield made
-    made.idle.stop()
-
-
-@cells_of("sync_table")
+@cells_of(FUNCTION)
 def test_cell(
-    query: Query, caplog: pytest.LogCaptureFixture, section: str, change: str, content: str
+    restarted: Query, caplog: pytest.LogCaptureFixture, section: str, change: str, content: str
 ) -> None:
-    check_cell(happened_to_sync(query, section, change, caplog), content)
+    check_cell(happened_to_sync(restarted, section, change, caplog), content)
 
 
 @pytest.mark.usefixtures("spark")
