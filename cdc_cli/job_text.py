@@ -73,7 +73,15 @@ class JobTarget:
     def lines(self) -> list[str]:
         """Return the entries of the file."""
         if self.kind is TargetKind.DELTA:
-            return ["target:", f"  delta: {{name: {json.dumps(self.lake)}}}", "packages: [delta]"]
+            return [
+                "target:",
+                "  delta:",
+                f"    name: {json.dumps(self.lake)}",
+                "    # No other job writes these tables while this one runs, also no OPTIMIZE. If one does,",
+                "    # remove the line: Spark then writes them, which takes longer for few changes.",
+                "    only_writer: true",
+                "packages: [delta]",
+            ]
         if self.kind is TargetKind.JDBC:
             return [
                 "target:",

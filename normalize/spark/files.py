@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
@@ -52,12 +53,15 @@ class Files:
     def __init__(self, spark: SparkSession, *, raw: bool = False) -> None:
         self._jvm, self._conf, self._raw = jvm_of(spark), hadoop_conf(spark), raw
         self._path = self._jvm.org.apache.hadoop.fs.Path  # each package is a call of the JVM
+        self._systems: dict[str, Any] = {}
 
     def _at(self, path: str) -> tuple[Any, Any]:
-        name = self._path(path)
-        system = name.getFileSystem(self._conf)
-        is_raw = self._raw and system.getScheme() == "file"
-        return system.getRawFileSystem() if is_raw else system, name
+        name, of = self._path(path), "".join(re.findall("^[^:/]+:(?://[^/]*)?", path))
+        if of not in self._systems:
+            system = name.getFileSystem(self._conf)
+            is_raw = self._raw and system.getScheme() == "file"
+            self._systems[of] = system.getRawFileSystem() if is_raw else system
+        return self._systems[of], name
 
     def exists(self, path: str) -> bool:
         """Return whether there is a file or a folder."""

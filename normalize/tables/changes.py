@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from functools import partial
+from functools import cache, partial
 from typing import Any, NamedTuple
 
 import msgspec
@@ -770,7 +770,13 @@ def written_fields(plan: DecodePlan, options: ChangeOptions) -> tuple[StructFiel
     ddl = [f"{backquoted(each.name)} {frame_type(each.type)}" for each in columns]
     if options.position_column is not None:
         ddl.append(f"{backquoted(options.position_column)} BINARY")
-    of_table: Any = StructType.fromDDL(", ".join(ddl))
+    return _fields(", ".join(ddl))
+
+
+@cache
+def _fields(ddl: str) -> tuple[StructField, ...]:
+    """Return the fields of a DDL, which Spark parses in its JVM."""
+    of_table: Any = StructType.fromDDL(ddl)
     return tuple(of_table.fields)
 
 

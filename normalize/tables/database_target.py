@@ -14,6 +14,7 @@ from normalize.arguments import check_choice
 from .layout import NO_LAYOUT, Layout, Properties
 from .policy import DELETED_AT, Maintenance, TablePolicy, soft_delete_column
 from .targets import TableTarget, TargetError, Writer
+from .writers.delta_rs import not_installed
 from .writers.jdbc import JdbcTarget
 from .writers.lake import DeltaTarget, IcebergTarget, LakeTarget, is_path, require_absolute
 
@@ -143,6 +144,8 @@ class DeltaDatabase(LakeDatabase):
     def __post_init__(self) -> None:
         super().__post_init__()
         require_absolute(self.name)
+        if self.writer != "spark":
+            not_installed()
 
     def target(self, name: str) -> TableTarget:
         """Return the table with this name; in a path, a name cannot leave the folder."""

@@ -238,7 +238,7 @@ class TableJob:
 
     def stop(self, reason: str, records: int) -> None:
         """Stop the table, also after a restart, before it applied so many records."""
-        self._keep(replace(self.schema, stopped=reason))
+        self._keep(msgspec.structs.replace(self.schema, stopped=reason))
         self.miss(records)
 
     def miss(self, records: int) -> None:
@@ -321,8 +321,8 @@ class TableJob:
             schema = self._with_facts(schema, summary)
             self._say(f"new table, {schema.described()}")
         elif added:
-            masks = self._masks(schema).facts
-            schema = replace(schema, facts=msgspec.structs.replace(schema.facts, masks=masks))
+            facts = msgspec.structs.replace(schema.facts, masks=self._masks(schema).facts)
+            schema = msgspec.structs.replace(schema, facts=facts)
             self._keep(schema)
             self._say(f"new columns, {', '.join(map(str, added))}")
         self._schema_changes += bool(added)
@@ -352,7 +352,7 @@ class TableJob:
             file=self.query.store.file(self.table),
             columns=schema.names,
         )
-        checked = replace(schema, facts=facts)
+        checked = msgspec.structs.replace(schema, facts=facts)
         if checked != self.schema:
             self._keep(checked)
         return checked
@@ -635,7 +635,7 @@ class TableJob:
         if columns:
             kept = msgspec.structs.replace(kept, written=True, columns=columns)
         if kept != schema.facts:
-            self._keep(replace(schema, facts=kept))
+            self._keep(msgspec.structs.replace(schema, facts=kept))
 
     # ----------------------------------------------------------------------------------------------
     # change the table, and write the changes

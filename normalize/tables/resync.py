@@ -16,7 +16,7 @@ import re
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from typing import Any, Protocol
 from uuid import uuid4
@@ -509,7 +509,7 @@ class Resyncs:
                 position_column=kept.facts.position_column,
                 options=kept.facts.options,
             )
-            self._store(resync).write(replace(kept, stopped="", facts=facts))
+            self._store(resync).write(msgspec.structs.replace(kept, stopped="", facts=facts))
             spark = self.live.query.spark
             target.sink(spark).create_like(job.target(job.kept_target_name))
 
@@ -627,7 +627,7 @@ class Resyncs:
             only_new = [each for each in kept.columns if each.name not in live.names]
             columns = (*live.columns, *only_new)
             if columns != kept.columns:
-                store.write(replace(live, columns=columns, facts=kept.facts))
+                store.write(msgspec.structs.replace(live, columns=columns, facts=kept.facts))
                 self._beside = None
         if self._beside is None or self._beside[0] != resync.id:
             of_table = self.live.beside(resync.table, self._name(resync), self._store(resync))
@@ -691,14 +691,16 @@ class Resyncs:
         if resync.resumes:
             after = new.facts.guard.after
             guard = GuardFacts(batch.query, batch.number, after, after)
-            resumed = replace(new, facts=msgspec.structs.replace(facts, guard=guard))
+            resumed = msgspec.structs.replace(
+                new, facts=msgspec.structs.replace(facts, guard=guard)
+            )
         else:
             columns = (
                 *live.columns,
                 *(each for each in new.columns if each.name not in live.names),
             )
             facts = msgspec.structs.replace(facts, guard=live.facts.guard, topics=live.facts.topics)
-            resumed = replace(live, columns=columns, facts=facts)
+            resumed = msgspec.structs.replace(live, columns=columns, facts=facts)
         if resumed != live:
             store.write(resumed)
             self.live.tables[resync.table] = self.live.job(resync.table)

@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Any
 
 import msgspec
@@ -36,38 +36,40 @@ Record = tuple[Any, ...]
 """Key, value and headers."""
 
 
-@dataclass(frozen=True)
-class TableSchema:
-    """What is known about a source table, and kept in its file.
+class TableSchema(
+    msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename={"columns": "schema"}
+):
+    """What is known about a source table, as its file has it.
 
     Parameters
     ----------
     table : str
         The source table.
     columns : tuple of Column
+        In the file, ``schema`` with the text of each.
     primary_key : tuple of str
-    format_options : mapping
+    format_options : dict
         The inferred options of the format.
     notes : tuple of str
         The evidence, for the reader of the file.
+    questions : dict
+        What only the user can know of columns whose types are guesses, by column.
+    comments : dict
+        The comments of the source's columns, by column, for the columns of a target.
     stopped : str
         Why the table is no longer synchronized; empty while it is.
     facts : TableFacts
-    questions : mapping
-        What only the user can know of columns whose types are guesses, by column.
-    comments : mapping
-        The comments of the source's columns, by column, for the columns of a target.
     """
 
     table: str
     columns: tuple[Column, ...] = ()
     primary_key: tuple[str, ...] = ()
-    format_options: Mapping[str, Any] = field(default_factory=dict)
+    format_options: dict[str, Any] = {}
     notes: tuple[str, ...] = ()
+    questions: dict[str, str] = {}
+    comments: dict[str, str] = {}
     stopped: str = ""
-    facts: TableFacts = field(default_factory=TableFacts)
-    questions: Mapping[str, str] = field(default_factory=dict)
-    comments: Mapping[str, str] = field(default_factory=dict)
+    facts: TableFacts = TableFacts()
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -76,17 +78,7 @@ class TableSchema:
 
     def to_json(self) -> str:
         """Return the file's content."""
-        content = {
-            "table": self.table,
-            "schema": [str(column) for column in self.columns],
-            "primary_key": list(self.primary_key),
-            "format_options": dict(self.format_options),
-            "notes": list(self.notes),
-            "questions": dict(self.questions),
-            "comments": dict(self.comments),
-            "stopped": self.stopped,
-            "facts": self.facts,
-        }
+        content = msgspec.to_builtins(self) | {"schema": [str(column) for column in self.columns]}
         return msgspec.json.format(msgspec.json.encode(content), indent=2).decode() + "\n"
 
     @classmethod
@@ -105,33 +97,21 @@ class TableSchema:
             When the text is not such a file.
         """
         try:
-            content = msgspec.json.decode(text, type=_File, strict=True)
-            read = to_columns(", ".join(content.schema)) if content.schema else ()
+            content = msgspec.json.decode(text, type=dict[str, Any])
+            columns = msgspec.convert(content.get("schema", []), list[str])
+            content["schema"] = to_columns(", ".join(columns)) if columns else ()
+            return msgspec.convert(content, cls)
         except (msgspec.DecodeError, SchemaError) as error:
             raise SyncError(
                 f"{where} is not the file of a table ({error}): correct it, or delete it so that "
                 "the schema is inferred again"
             ) from None
-        kept = msgspec.structs.asdict(content)
-        return cls(columns=read, **{name: kept[name] for name in kept if name != "schema"})
 
     def described(self) -> str:
         """Return the decision as text for the user."""
-        options = [f"format_options={dict(self.format_options)!r}"] if self.format_options else []
+        options = [f"format_options={self.format_options!r}"] if self.format_options else []
         key = f"primary_key={list(self.primary_key)!r}"
         return "; ".join(map(printable, [f"schema={to_ddl(self.columns)!r}", key, *options]))
-
-
-class _File(msgspec.Struct, forbid_unknown_fields=True):
-    table: str
-    schema: list[str]
-    primary_key: tuple[str, ...]
-    format_options: dict[str, Any] = {}
-    notes: tuple[str, ...] = ()
-    questions: dict[str, str] = {}
-    comments: dict[str, str] = {}
-    stopped: str = ""
-    facts: TableFacts = TableFacts()
 
 
 def decide(
@@ -189,7 +169,7 @@ def decide(
                 "with exclude="
             )
     return _checked(
-        replace(
+        msgspec.structs.replace(
             schema,
             columns=tuple(column for column in schema.columns if options.writes(column.name)),
         )
@@ -236,13 +216,13 @@ def decide_merged(
     (name, first), *of_other_shards = schemas.items()
     if not of_other_shards:
         return first
-    columns, questions, comments = first.columns, dict(first.questions), dict(first.comments)
+    columns, questions, comments = first.columns, {**first.questions}, {**first.comments}
     for shard, schema in of_other_shards:
         questions |= schema.questions
         comments = {**schema.comments, **comments}
         for what, ours, theirs in (
             ("primary keys", first.primary_key, schema.primary_key),
-            ("format_options", dict(first.format_options), dict(schema.format_options)),
+            ("format_options", first.format_options, schema.format_options),
         ):
             if ours != theirs:
                 raise SyncError(
@@ -251,7 +231,9 @@ def decide_merged(
                 )
         columns = _united(columns, schema.columns, f"its shards {name} and {shard}")
     notes = tuple(f"{shard}: {note}" for shard, schema in schemas.items() for note in schema.notes)
-    return replace(first, columns=columns, notes=notes, questions=questions, comments=comments)
+    return msgspec.structs.replace(
+        first, columns=columns, notes=notes, questions=questions, comments=comments
+    )
 
 
 def _united(columns: Sequence[Column], more: Sequence[Column], shards: str) -> tuple[Column, ...]:
@@ -319,7 +301,7 @@ def extend(
         )
     nullable = (replace(column, nullable=True) for column in added.values())
     return _checked(
-        replace(
+        msgspec.structs.replace(
             schema,
             columns=(*schema.columns, *nullable),
             notes=(*schema.notes, *evidence),
@@ -497,7 +479,7 @@ def _checked(schema: TableSchema) -> TableSchema:
             f"its primary key has {', '.join(lost)}, which is not one of its columns: pass "
             "primary_key in tables="
         )
-    return replace(
+    return msgspec.structs.replace(
         schema,
         columns=tuple(
             replace(column, nullable=column.name not in schema.primary_key)
@@ -554,7 +536,7 @@ def with_options(format: Format, schema: TableSchema) -> Format:
     except TypeError:
         raise SyncError(
             f"its file has format_options that {format.identifier} does not have: "
-            f"{dict(schema.format_options)!r}"
+            f"{schema.format_options!r}"
         ) from None
 
 

@@ -8,6 +8,7 @@ afterwards (`unsupported`).
 from __future__ import annotations
 
 import json
+import logging
 import re
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -32,6 +33,7 @@ from normalize.tables.targets import ConflictError, RefusedError, TargetError
 if TYPE_CHECKING:
     from deltalake import DeltaTable, WriterProperties
 
+_log = logging.getLogger("normalize")
 _FIRST, _NEXT = (1, 6), (1, 7)
 """The versions of the package that the tests ran with: from the first, before the second."""
 FEATURES = frozenset(
@@ -112,13 +114,19 @@ DELTA_RS_SQL = DeltaRsSql()
 
 @cache
 def not_installed() -> str:
-    """Return why the package cannot be used; empty if it can."""
+    """Return why the package cannot be used; empty if it can.
+
+    The first call warns of a version that the tests did not run with.
+    """
     try:
-        return untested(version("deltalake"))
+        reason = untested(version("deltalake"))
     except PackageNotFoundError:
         return (
             "the package deltalake is not installed (pip install 'pyspark-kafka-changelog[delta]')"
         )
+    if reason:
+        _log.warning("Spark writes all Delta tables, since %s", reason)
+    return reason
 
 
 def untested(installed: str) -> str:

@@ -234,8 +234,8 @@ class DeltaTarget(LakeTarget):
         require_absolute(self.name)
         if self.writer is not None:
             check_choice("writer", self.writer, ("spark", "delta-rs"))
+        reason = "" if self.writer == "spark" else not_installed()
         if self.writer == "delta-rs":
-            reason = not_installed()
             if is_path(self.name) and not self.only_writer:
                 reason = reason or unsafe_storage(self.name)
             if reason:

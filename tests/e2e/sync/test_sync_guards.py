@@ -196,7 +196,7 @@ def test_driver_that_wakes_up_after_another_one_writes_no_row_and_no_file(
     assert sync.rows_of("orders") == rows
 
 
-@pytest.mark.parametrize("kind", ["delta", "delta-rs", "iceberg"])
+@pytest.mark.parametrize("kind", ["delta-rs", "iceberg"])
 def test_table_that_is_restored_alone_and_then_with_its_checkpoint(
     new_sync: NewSync, kind: str
 ) -> None:

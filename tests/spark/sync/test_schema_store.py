@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -25,7 +24,7 @@ if TYPE_CHECKING:
 
 TABLE = "shop.orders"
 OLD = TableSchema(TABLE, columns("id INT, name STRING"), ("id",))
-NEW = replace(OLD, columns=columns("id INT, name STRING, price DOUBLE"))
+NEW = structs.replace(OLD, columns=columns("id INT, name STRING, price DOUBLE"))
 
 
 @pytest.fixture

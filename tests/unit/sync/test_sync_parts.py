@@ -525,7 +525,7 @@ def test_file_of_a_table_is_read_back() -> None:
         ("id",),
         {"time_zone": "UTC"},
         ("a note",),
-        "why",
+        stopped="why",
     )
     assert TableSchema.from_json(schema.to_json(), "file") == schema
 
