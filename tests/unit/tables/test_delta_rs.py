@@ -13,6 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
+from normalize import DeltaTarget
 from normalize.tables.merge import merge_plan
 from normalize.tables.targets import ConflictError, RefusedError, memory_left
 from normalize.tables.writers import delta_rs
@@ -43,6 +44,20 @@ def changes(*rows: tuple[str, int, str | None]) -> pa.Table:
 
 def rows(of: DeltaTable) -> list[tuple[int, str]]:
     return sorted(tuple(row.values()) for row in pa.table(of.to_pyarrow_table()).to_pylist())
+
+
+def test_an_untested_version_is_a_warning_at_the_call(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(delta_rs, "version", lambda name: "1.7.0")
+    delta_rs.not_installed.cache_clear()
+    try:
+        for _ in range(2):
+            DeltaTarget("/lake/orders")
+    finally:
+        delta_rs.not_installed.cache_clear()
+    (warning,) = caplog.messages
+    assert "the package deltalake is 1.7.0, and tested are 1.6 and later" in warning
 
 
 @pytest.mark.parametrize(
