@@ -11,7 +11,7 @@ from collections.abc import Iterable
 
 MAIN_PATHS = {
     "the README and the demo": (
-        "e2e/docs/test_pages.py::test_the_readme_runs_as_pasted_and_prints_its_table",
+        "e2e/docs/test_pasted_readme.py::test_the_readme_runs_as_pasted_and_prints_its_table",
         "e2e/demo/test_demo.py::test_each_result_of_the_demo_is_the_expected_one",
     ),
     "the keyed stage": (
@@ -80,8 +80,8 @@ MAIN_PATHS = {
         "spark/sync/test_restarts.py::test_cell[While the query runs-the topic was created again-error: `TOPIC_REPLACED`]",
     ),
     "verify and resync": (
-        "e2e/verify/test_verify_table.py::test_rows_that_differ_are_found_and_repair_merges_them[postgresql]",
-        "e2e/sync/test_resync.py::test_all_kinds_of_tables_are_read_again[delta]",
+        "e2e/verify/test_repair_table.py::test_rows_that_differ_are_found_and_repair_merges_them[postgresql]",
+        "e2e/sync/test_resync_kinds.py::test_all_kinds_of_tables_are_read_again[delta]",
     ),
     "a job file": (
         "e2e/run/test_run_job.py::test_a_failed_query_starts_again_and_fails_at_the_limit",

@@ -76,3 +76,15 @@ def _statements(source: str) -> str:
     return "".join(
         each.source for each in doctest.DocTestParser().get_examples(source) if each.exc_msg is None
     )
+
+
+RUN = {
+    page: [block for block in blocks(text) if {*block.needs} <= PROVIDED]
+    for page, text in PAGES.items()
+}
+PRINTED = {
+    page: table
+    for page, text in PAGES.items()
+    for table in re.findall(r"^```\n(\+--.*?)^```$", text, re.MULTILINE | re.DOTALL)
+}
+"""The table that a page prints."""

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import re
-import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -19,7 +18,7 @@ import pytest
 
 from normalize import LocalKafka, from_kafka_changelog
 from tests.support.masks import KEY, KEY_ENV
-from tests.support.pages import PAGES, PROVIDED, blocks
+from tests.support.pages import PRINTED, RUN
 from tests.support.paths import RECORDS, REPOSITORY
 from tests.support.streams import debezium, servers
 
@@ -44,36 +43,6 @@ TOPICS = {
     "users": [debezium("c", None, {"id": 7, "email": "ann", "card": 4111, "name": "Ann"})],
     "weights": [],
 }
-FIRST = "README.md"
-"""The page that a newcomer pastes first: it runs in a Python of its own, which has no Spark yet."""
-RUN = {
-    page: [block for block in blocks(text) if {*block.needs} <= PROVIDED]
-    for page, text in PAGES.items()
-}
-PRINTED = {
-    page: table
-    for page, text in PAGES.items()
-    for table in re.findall(r"^```\n(\+--.*?)^```$", text, re.MULTILINE | re.DOTALL)
-}
-"""The table that a page prints."""
-
-
-@pytest.mark.spark
-@pytest.mark.kafka
-@pytest.mark.slow(20)
-def test_the_readme_runs_as_pasted_and_prints_its_table(tmp_path: Path) -> None:
-    script = tmp_path / "pasted.py"
-    script.write_text("\n".join(block.source for block in RUN[FIRST]))
-    done = subprocess.run(
-        [sys.executable, script],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr[-3000:]
-    assert PRINTED[FIRST] in done.stdout
 
 
 @pytest.fixture(scope="module")
@@ -162,7 +131,7 @@ def end_queries(spark: Any) -> None:
             * any('packages=["iceberg"]' in each.source for each in run),
         )
         for page, run in RUN.items()
-        if run and page not in (FIRST, "docs/index.md")
+        if run and page not in ("README.md", "docs/index.md")
     ],
 )
 def test_a_page_runs_block_by_block(

@@ -1,0 +1,67 @@
+"""Awkward values of each type in Delta tables, as Spark casts them from text."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+INSTANTS = (
+    "-0044-03-15 00:00:00",
+    "0001-01-01 00:00:00",
+    "1500-06-01 12:00:00.123456",
+    "1677-09-21 00:12:43.145224",
+    "1969-12-31 23:59:59.999999",
+    "2024-01-01 00:00:00.123456",
+    "2024-01-01 00:00:00.123999",
+    "2262-04-11 23:47:16.854776",
+    "9999-12-31 23:59:59.999999",
+    "+10000-01-01 00:00:00",
+)
+VALUES: dict[str, Sequence[str]] = {
+    "BOOLEAN": ("true", "false"),
+    "TINYINT": ("-128", "127"),
+    "INT": ("-2147483648", "0", "2147483647"),
+    "BIGINT": ("-9223372036854775808", "9007199254740993", "9223372036854775807"),
+    "FLOAT": ("NaN", "-0.0", "0.0", "Infinity", "-Infinity", "0.1", "1e-45"),
+    "DOUBLE": ("NaN", "-0.0", "0.0", "Infinity", "-Infinity", "0.1", "1e308"),
+    "DECIMAL(15,4)": ("-0.2500", "0.0001", "99999999999.9999", "-99999999999.9998"),
+    "DECIMAL(17,2)": ("123456789012345.67", "123456789012345.69", "-0.25"),
+    "DECIMAL(20,0)": ("12345678901234567891", "1234567890123456789", "700000000000000001", "-1"),
+    "DECIMAL(38,18)": ("1.000000000000000001", "12345678901234567890.123456789012345678"),
+    "STRING": (
+        "",
+        "Zürich",
+        "a/b",
+        "100%20",
+        "é" * 40,
+        "a" * 32 + "\U0010ffff" * 5,
+        "\uffff" * 70,
+        "\U0010ffff" * 70,
+        "b" * 64 + "c",
+    ),
+    "BINARY": ("", "\x00", "\x7f" * 80, "é"),
+    "DATE": ("-0044-03-15", "0001-01-01", "1969-12-31", "9999-12-31", "+10000-01-01"),
+    "TIMESTAMP": INSTANTS,
+    "TIMESTAMP_NTZ": INSTANTS,
+}
+"""The values of each type, which Spark casts from text."""
+
+
+@contextmanager
+def setting(spark: SparkSession, name: str, value: str) -> Iterator[None]:
+    spark.conf.set(name, value)
+    try:
+        yield
+    finally:
+        spark.conf.unset(name)
+
+
+def literal(value: str | None, kind: str) -> str:
+    if value is None:
+        return f"CAST(NULL AS {kind})"
+    escaped = value.replace("\\", "\\\\").replace("'", "\\'")
+    return f"CAST('{escaped}' AS {kind})"
