@@ -81,7 +81,7 @@ MAIN_PATHS = {
     ),
     "verify and resync": (
         "e2e/verify/test_repair_table.py::test_rows_that_differ_are_found_and_repair_merges_them[postgresql]",
-        "e2e/sync/test_resync_kinds.py::test_all_kinds_of_tables_are_read_again[delta]",
+        "e2e/sync/test_resync_kinds.py::test_all_kinds_of_tables_are_read_again[delta-rs]",
     ),
     "a job file": (
         "e2e/run/test_run_job.py::test_a_failed_query_starts_again_and_fails_at_the_limit",

@@ -732,8 +732,11 @@ BY_SPARK = {
 writes; here Spark does. `make soak` runs the other cells."""
 
 
-def cells_of(function: str) -> pytest.MarkDecorator:
-    """Give a test the cells of a function: their section, change and content."""
+def cells_of(function: str, *, on_log: bool | None = None) -> pytest.MarkDecorator:
+    """Give a test the cells of a function: their section, change and content.
+
+    With `on_log`, those in which something happens to the log of the target, or the others.
+    """
     return pytest.mark.parametrize(
         ("section", "change", "content"),
         [
@@ -749,7 +752,7 @@ def cells_of(function: str) -> pytest.MarkDecorator:
                 ),
             )
             for section, change, of, content in cells()
-            if of == function
+            if of == function and on_log in (None, change in ON_LOG)
         ],
     )
 

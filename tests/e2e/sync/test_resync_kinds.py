@@ -21,7 +21,7 @@ TABLES = {
 MASKED = {"mask": {"shop.few.secret": "redact"}}
 
 
-@pytest.mark.parametrize("kind", ["delta", "iceberg", "postgresql", "mariadb"])
+@pytest.mark.parametrize("kind", ["delta-rs", "iceberg", "postgresql", "mariadb"])
 def test_all_kinds_of_tables_are_read_again(new_sync: NewSync, kind: str) -> None:
     if kind == "iceberg" and not has_package("iceberg"):
         pytest.skip("Iceberg has no package for this Spark")
@@ -38,7 +38,7 @@ def test_all_kinds_of_tables_are_read_again(new_sync: NewSync, kind: str) -> Non
         ],
     )
     options: dict[str, Any] = {"tables": TABLES, "format_options": MASKED}
-    if kind in ("delta", "iceberg"):
+    if kind in ("delta-rs", "iceberg"):
         options["tables"] = {**TABLES, "shop.history": TableOptions(scd_type=2)}
         sync.produce("all", [maxwell("history", "insert", {"id": 1})])
     sync.run(**options)
