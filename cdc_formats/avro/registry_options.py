@@ -50,7 +50,7 @@ class RegistryOptions:
     properties : mapping or sequence of (str, Any)
         Other options of confluent_kafka's SchemaRegistryClient, by its own names (``proxy``,
         ``bearer.auth.*``, ``timeout``). ``timeout``, by default 10, is the most seconds without a
-        byte of an answer; the whole request may take three times as long for each URL.
+        byte of an answer. The limit of a whole request is three times that, for each URL.
     retry_seconds : float
         How long requests are repeated if the registry does not answer.
     """
