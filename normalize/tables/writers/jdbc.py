@@ -61,7 +61,6 @@ from normalize.spark.sessions import (
     java_stream,
     jdbc_connection,
     require_jvm,
-    root_cause,
     spark_error_types,
 )
 from normalize.tables.batches import (
@@ -931,12 +930,12 @@ def _state_and_code(error: Any) -> tuple[str, int]:
 
 
 def _text(error: Any, table: JdbcTable) -> str:
-    root = root_cause(error)
-    if root is not None:
-        text = f"{class_of(root)}: {root.getMessage()}"
+    causes = [cause for cause in java_causes(error) if cause.getMessage()]
+    if causes and hasattr(error, "java_exception"):
+        text = f"{class_of(causes[-1])}: {causes[-1].getMessage()}"
     else:
-        causes = [line for line in str(error).splitlines() if "Exception: " in line]
-        text = (causes or str(error).splitlines())[-1]
+        lines = str(error).splitlines()
+        text = ([line for line in lines if "Exception: " in line] or lines)[-1]
     shown = " ".join(text.split())[:500]
     secrets = (
         str(value)
