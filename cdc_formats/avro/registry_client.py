@@ -1,9 +1,10 @@
 """What the clients of all schema registries share: the cache, the retries and Avro's parser.
 
 Requests to a registry that does not answer are repeated for `RegistryOptions.retry_seconds`, and
-then raise `SchemaRegistryError`. This is never a bad record, so no mode drops records because of
-it. A schema that the registry does not have is an error of the record, `WriterSchemaError`. A
-schema is fetched and parsed once, since its id never changes its meaning.
+then raise `SchemaRegistryError`. So are requests whose answer takes longer than `request_seconds`.
+This is never a bad record, so no mode drops records because of it. A schema that the registry does
+not have is an error of the record, `WriterSchemaError`. A schema is fetched and parsed once, since
+its id never changes its meaning.
 """
 
 from __future__ import annotations
@@ -12,6 +13,8 @@ import json
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future, wait
+from threading import Thread
 from typing import Any, Generic, TypeVar
 
 from cdc_formats.decoding.other_messages import OF_REGISTRY as PROTOBUF
@@ -38,10 +41,17 @@ class RegistryClient(ABC, Generic[Answer]):
     Parameters
     ----------
     options : RegistryOptions
+
+    Attributes
+    ----------
+    request_seconds : float
+        The most seconds of a request: for each URL three times the most seconds without a byte.
     """
 
     def __init__(self, options: RegistryOptions) -> None:
         self.options = options
+        silence = float(dict(options.properties).get("timeout") or REQUEST_SECONDS)
+        self.request_seconds = 3 * silence * (1 + options.url.count(","))
         self._schemas: dict[SchemaId, AvroSchema] = {}
 
     @abstractmethod
@@ -167,9 +177,10 @@ class RegistryClient(ABC, Generic[Answer]):
         SchemaRegistryError
             When the registry cannot be asked.
         """
-        waited, wait = 0.0, _FIRST_WAIT
+        began, pause = time.monotonic(), _FIRST_WAIT
         while True:
-            answer, problem = self.once(what, question)
+            answer, problem = self._timed(what, question)
+            waited = time.monotonic() - began
             if not problem:
                 return answer
             if waited >= self.options.retry_seconds:
@@ -178,6 +189,21 @@ class RegistryClient(ABC, Generic[Answer]):
                     f"{waited:.0f} s of retries: {problem}. No record was skipped: restart the "
                     "query when it answers"
                 )
-            pause = min(wait, self.options.retry_seconds - waited)
-            time.sleep(pause)
-            waited, wait = waited + pause, min(2 * wait, _MOST_WAIT)
+            time.sleep(min(pause, self.options.retry_seconds - waited))
+            pause = min(2 * pause, _MOST_WAIT)
+
+    def _timed(self, what: str, question: Callable[[], T]) -> tuple[T | None, str]:
+        """Send one request, as `once`; an answer that takes too long is a reason to repeat it."""
+        future: Future[tuple[T | None, str]] = Future()
+
+        def send() -> None:
+            try:
+                future.set_result(self.once(what, question))
+            except Exception as error:
+                future.set_exception(error)
+
+        # The clients' own timeouts limit the time between two parts of an answer, not their number.
+        Thread(target=send, daemon=True).start()
+        if not wait([future], self.request_seconds).done:
+            return None, f"its answer is not complete after {self.request_seconds:g} s"
+        return future.result()

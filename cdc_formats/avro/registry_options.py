@@ -49,10 +49,10 @@ class RegistryOptions:
         The client's certificate and key as PEM files, and the key's password.
     properties : mapping or sequence of (str, Any)
         Other options of confluent_kafka's SchemaRegistryClient, by its own names (``proxy``,
-        ``bearer.auth.*``, ``timeout``).
+        ``bearer.auth.*``, ``timeout``). ``timeout``, by default 10, is the most seconds without a
+        byte of an answer. The limit of a whole request is three times that, for each URL.
     retry_seconds : float
-        How long requests are repeated if the registry does not answer, not counting the time of the
-        requests.
+        How long requests are repeated if the registry does not answer.
     """
 
     url: str = ""

@@ -91,6 +91,12 @@ class Dialect:
         "FROM pg_attribute AS a JOIN pg_type AS t ON t.oid = a.atttypid LEFT JOIN pg_collation AS c "
         "ON c.oid = a.attcollation WHERE a.attrelid = CAST(? AS regclass) AND a.attnum > 0"
     )
+    # A server notices after hours that a client has vanished. Until then, its statement or
+    # transaction keeps its locks.
+    end_others: ClassVar[str] = (
+        "SELECT COUNT(pg_terminate_backend(pid)) FROM pg_locks WHERE relation = to_regclass(?) AND "
+        "pid <> pg_backend_pid()"
+    )
     timestamp_suffix: ClassVar[str] = "+00"
     copies: ClassVar[bool] = True
     """Whether its connection loads a file, by ``COPY``."""
@@ -420,6 +426,7 @@ class MySql(Dialect):
     quote: ClassVar[str] = "`"
     missing_table: ClassVar[str] = "42S02"
     # Strict mode rejects values that do not fit; text is parsed as UTC.
+    end_others: ClassVar[str] = ""
     properties: ClassVar[Mapping[str, str]] = {
         "sessionVariables": "time_zone='+00:00',sql_mode='STRICT_ALL_TABLES'",
         "rewriteBatchedStatements": "true",

@@ -61,7 +61,6 @@ from normalize.spark.sessions import (
     java_stream,
     jdbc_connection,
     require_jvm,
-    root_cause,
     spark_error_types,
 )
 from normalize.tables.batches import (
@@ -362,6 +361,7 @@ class DatabaseSink(Sink):
         with JdbcConnection.open(self.spark, self.table) as connection:
             name = self._staging_table()
             drop = f"DROP TABLE IF EXISTS {connection.dialect.table(name)}"
+            connection.end_others(name)
             connection.execute(drop)
             spelled = connection.spelled(self.table.table, spec.names)
             plan = spec.plan(dict(zip(spec.names, spelled, strict=True)).__getitem__)
@@ -704,6 +704,12 @@ class JdbcConnection:
         with database_errors(self.of), self._executed(statement, parameters):
             pass
 
+    def end_others(self, table: str) -> None:
+        """End the connections that have a lock on a table which only this query uses."""
+        text, table = self.dialect.end_others, self.dialect.table(table)
+        if text and (ended := self.number(text, table)):
+            log([Notice((table,), f"{self.of}: ended {ended} connections of an earlier run")])
+
     def define(self, statement: str) -> None:
         """Run a definition, also while another connection creates the same table.
 
@@ -905,8 +911,13 @@ def _target_error(error: Any, table: JdbcTable) -> TargetError:
         return ConflictError(f"another writer locked rows of {table} at the same time (deadlock)")
     if state == _LOCKED or code == _LOCKED_IN_MYSQL:
         return ConflictError(f"{table} waited for a lock longer than its server allows")
-    kind = UnavailableError if state[:2] in _NOT_OF_A_TABLE or code in _READ_ONLY else TargetError
-    return kind(_text(error, table))
+    text = _text(error, table)
+    if state[:2] in _NOT_OF_A_TABLE or code in _READ_ONLY:
+        return UnavailableError(
+            f"{text.rstrip('.')}. Start the query again when its server works: it repeats the "
+            "micro-batch"
+        )
+    return TargetError(text)
 
 
 def _state_and_code(error: Any) -> tuple[str, int]:
@@ -919,12 +930,12 @@ def _state_and_code(error: Any) -> tuple[str, int]:
 
 
 def _text(error: Any, table: JdbcTable) -> str:
-    root = root_cause(error)
-    if root is not None:
-        text = f"{class_of(root)}: {root.getMessage()}"
+    causes = [cause for cause in java_causes(error) if cause.getMessage()]
+    if causes and hasattr(error, "java_exception"):
+        text = f"{class_of(causes[-1])}: {causes[-1].getMessage()}"
     else:
-        causes = [line for line in str(error).splitlines() if "Exception: " in line]
-        text = (causes or str(error).splitlines())[-1]
+        lines = str(error).splitlines()
+        text = ([line for line in lines if "Exception: " in line] or lines)[-1]
     shown = " ".join(text.split())[:500]
     secrets = (
         str(value)

@@ -17,6 +17,7 @@ from normalize.monitoring.explain_error import explain_error
 from normalize.tables.database_target import table_name
 from normalize.tables.table_options import SyncError
 from tests.support.databases import Message, maxwell
+from tests.support.servers.cutting_proxy import CuttingProxy
 from tests.support.streams import recreate_topic
 from tests.support.syncing import MINIMAL, BoundedSync, NewBoundedSync, NewSync, Sync
 
@@ -282,7 +283,29 @@ def test_a_server_that_became_read_only_stops_no_table(new_bounded_sync: NewBoun
     sync.produce("t", [maxwell("orders", "insert", {"id": 2, "name": "b"})])
     read_only = {"options": "-c default_transaction_read_only=on"}
     database: Any = replace(sync.tables.database, options=read_only)  # type: ignore[type-var]
-    assert "in a read-only transaction" in sync.error(target=database, **STOP)
+    assert re.search(
+        r"in a read-only transaction\. Start the query again when its server works",
+        sync.error(target=database, **STOP),
+    )
     assert not sync.file("shop.orders")["stopped"]
     sync.run(**STOP)
     assert sync.rows_of("orders") == [{"id": 1, "name": "a"}, {"id": 2, "name": "b"}]
+
+
+@pytest.mark.postgres
+def test_a_connection_that_breaks_within_copy_stops_no_table_and_keeps_no_lock(
+    new_bounded_sync: NewBoundedSync,
+) -> None:
+    sync = new_bounded_sync("postgresql")
+    rows: list[Any] = [{"id": number, "name": f"{number}" * 200} for number in range(1000, 2000)]
+    sync.produce("t", [maxwell("orders", "insert", row) for row in rows])
+    address = re.search(r":(\d+)/", sync.tables.database.url)  # type: ignore[union-attr]
+    assert address is not None
+    with CuttingProxy(int(address[1]), after=300_000) as proxy:
+        url = sync.tables.database.url.replace(address[0], f":{proxy.port}/")  # type: ignore[union-attr]
+        database: Any = replace(sync.tables.database, url=url)  # type: ignore[type-var]
+        assert "Start the query again when its server works" in sync.error(target=database, **STOP)
+        assert proxy.cuts == 1
+        assert not sync.file("shop.orders")["stopped"]
+        sync.run(target=database, **STOP)
+    assert sync.rows_of("orders") == rows

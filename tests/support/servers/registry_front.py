@@ -12,6 +12,7 @@ import base64
 import json
 import ssl
 import threading
+import time
 import urllib.error
 import urllib.request
 from collections.abc import Mapping
@@ -43,6 +44,8 @@ class RegistryFront:
         Whether to require a client certificate.
     schema_type : str
         The type of all `schemas`, ``JSON`` or ``PROTOBUF``; empty: Avro.
+    pause : float
+        Seconds before each byte of a body.
     """
 
     def __init__(
@@ -56,6 +59,7 @@ class RegistryFront:
         certificate: Path | None = None,
         client_certificate: bool = False,
         schema_type: str = "",
+        pause: float = 0,
     ) -> None:
         self.behind, self.schemas, self.answers = behind, dict(schemas or {}), list(answers)
         self.authorization = (
@@ -64,7 +68,7 @@ class RegistryFront:
         self.authorization = self.authorization if bearer is None else f"Bearer {bearer}"
         self.certificate, self.client_certificate = certificate, client_certificate
         self.schema_type = {"schemaType": schema_type} if schema_type else {}
-        self.requests = 0
+        self.requests, self.pause = 0, pause
 
     def __enter__(self) -> RegistryFront:
         front = self
@@ -84,7 +88,9 @@ class RegistryFront:
                 self.send_header("Content-Type", TYPE)
                 self.send_header("Content-Length", str(len(answer)))
                 self.end_headers()
-                self.wfile.write(answer)
+                for part in [answer] if not front.pause else map(bytes, zip(answer, strict=True)):
+                    time.sleep(front.pause)
+                    self.wfile.write(part)
 
             def log_message(self, *args: object) -> None:
                 pass

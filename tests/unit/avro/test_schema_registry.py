@@ -257,7 +257,7 @@ def decoder(schema: str = "k INT, id INT", **options: object) -> Decoder:
 
 def decoded(front: RegistryFront, number: int = 1, **options: object) -> object:
     """Decode a message whose schema is in the registry."""
-    return decoder(url=front.url, **options).decode(KEY, framed(number, b"\x54"))
+    return decoder(**{"url": front.url, **options}).decode(KEY, framed(number, b"\x54"))
 
 
 KEY = b"\0\0\0\7"
@@ -360,6 +360,18 @@ def test_a_registry_that_stays_busy_is_not_a_record_error() -> None:
         ) as caught:
             decoded(front, retry_seconds=1)
         assert front.requests == 3
+    assert not isinstance(caught.value, WriterSchemaError)
+
+
+def test_an_answer_that_takes_too_long_is_not_a_record_error() -> None:
+    with RegistryFront(schemas={1: ROW}, pause=0.05) as front:
+        url = front.url.replace("://", f"://user:{SECRET}@")
+        with pytest.raises(SchemaRegistryError) as caught:
+            decoded(front, url=url, retry_seconds=0, properties={"timeout": 1})
+    assert str(caught.value).partition("] ")[2] == (
+        f"the schema registry at {front.url} does not answer (schema 1) after 3 s of retries: its "
+        "answer is not complete after 3 s. No record was skipped: restart the query when it answers"
+    )
     assert not isinstance(caught.value, WriterSchemaError)
 
 

@@ -37,7 +37,7 @@ EXTRAS = {
     "avro/reader.py": {"fastavro"},
     "avro/confluent_client.py": {"confluent_kafka"},
     "avro/glue_client.py": {"boto3", "botocore"},
-    "avro/registry_client.py": {"time"},
+    "avro/registry_client.py": {"threading", "time"},
     "avro/registry_options.py": {"urllib"},
     "avro/writer.py": {"fastavro"},
     "message_format.py": {"jsonschema", "referencing"},
