@@ -92,10 +92,10 @@ class Dialect:
         "ON c.oid = a.attcollation WHERE a.attrelid = CAST(? AS regclass) AND a.attnum > 0"
     )
     # A server notices after hours that a client has vanished. Until then, its statement or
-    # transaction keeps its locks.
+    # transaction keeps its locks. Those of autovacuum end by themselves.
     end_others: ClassVar[str] = (
-        "SELECT COUNT(pg_terminate_backend(pid)) FROM pg_locks WHERE relation = to_regclass(?) AND "
-        "pid <> pg_backend_pid()"
+        "SELECT COUNT(pg_terminate_backend(pid)) FROM pg_locks JOIN pg_stat_activity USING (pid) WHERE "
+        "relation = to_regclass(?) AND pid <> pg_backend_pid() AND usename = current_user"
     )
     timestamp_suffix: ClassVar[str] = "+00"
     copies: ClassVar[bool] = True
