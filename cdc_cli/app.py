@@ -151,6 +151,8 @@ def cdc(
 ) -> None:
     """Inspect Kafka CDC topics, follow them as changelogs; check copied tables and checkpoints."""
     context.meta[_TRACEBACK] = traceback
+    if traceback:
+        os.environ["CHANGELOG_QUERY_ERRORS"] = "error"
     # If a terminal cannot show a character, it gets the escape sequence.
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):

@@ -25,6 +25,7 @@ from normalize.kafka.reader_options import reader_options
 from normalize.monitoring.explain_error import explain_error
 from normalize.spark.files import local_checkpoint_settings
 from normalize.spark.sessions import is_stopped
+from normalize.tables.database import LASTING
 from normalize.tables.database_target import LakeDatabase
 from normalize.tables.maintenance import damages, maintain
 from normalize.tables.policy import Maintenance
@@ -72,7 +73,8 @@ def run_job(job: Job, spark: SparkSession | None = None, report: Report = log_ev
         When the job cannot be started the first time: a restart would not help. Later starts are
         repeated as failures are, since Kafka can be down when a query starts again.
     StreamingQueryException, ChangelogError
-        The last failure, after `Restart.limit` failures in a row.
+        The last failure, after `Restart.limit` failures in a row; or the first that no restart
+        cures, of a table that no query has written yet.
     """
     stop = threading.Event()
 
@@ -113,9 +115,9 @@ def _run(job: Job, spark: SparkSession, stop: threading.Event, report: Report) -
     while (error := _error_of(query, stop, batches)) is not None and not stop.is_set():
         is_new_row = not isinstance(query, Exception) and query.recentProgress
         failures = 1 if is_new_row else failures + 1
-        if failures > job.restart.limit:
-            raise error
         seconds, text = pause(job.restart, failures), explain_error(error)
+        if failures > job.restart.limit or text.endswith(LASTING):
+            raise error
         report(
             Event(
                 "failed",
@@ -180,6 +182,8 @@ def session_of(job: Job) -> SparkSession:
         return SparkSession.builder.config(map=dict(job.spark)).getOrCreate()
     from normalize.session import local_session
 
+    # The report of a failure has the error: Spark does not log it, too (`log4j2.properties`).
+    os.environ.setdefault("CHANGELOG_QUERY_ERRORS", "off")
     settings = local_checkpoint_settings(job.checkpoint_location, job.spark) | dict(job.spark)
     return local_session(job.name or "changelog", packages=job.packages, **settings)
 

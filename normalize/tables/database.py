@@ -594,7 +594,12 @@ class SyncDatabase:
         fatal = [each for each in failed if not each.of_table or rules[each.asks] == "fail"]
         if fatal:
             shown = "; ".join(f"{failure.table}: {failure.text}" for failure in fatal)
-            raise TablesFailedError(f"{shown}. The other tables of the micro-batch are written")
+            # What a table's own records or options say stays, and no earlier run could write it.
+            lasting = all(
+                each.of_table and not self.tables[each.table].schema.facts.written for each in fatal
+            )
+            rest = "The other tables of the micro-batch are written"
+            raise TablesFailedError(f"{shown}. {rest}{f'. {LASTING}' * lasting}")
 
     def _parts(
         self, summaries: Mapping[str, TableSummary], routed: DataFrame | pa.Table
@@ -694,6 +699,10 @@ class SyncDatabase:
         except TargetError:  # the name cannot be one of a table
             return True
         return target.sink(self.query.spark).is_reachable()
+
+
+LASTING = "Correct this first: a restart ends in the same error"
+"""How the error of tables ends that no query has written yet, and that no restart cures."""
 
 
 class TablesFailedError(SyncError):

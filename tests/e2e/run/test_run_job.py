@@ -86,6 +86,19 @@ def test_a_failed_query_starts_again_and_fails_at_the_limit(
     )
     assert (signal.getsignal(signal.SIGTERM), signal.getsignal(signal.SIGINT)) == handlers
 
+    # A key that no column has is the same after each restart.
+    caplog.clear()
+    topic = new_topic(kafka, [maxwell("items", "insert", {"id": 1})])
+    (tmp_path / "new").mkdir()
+    wrong = {"shop.items": {"primary_key": "no"}}
+    job = read_job(job_file(kafka, tmp_path / "new", topic, tables=wrong, **once))
+    with (
+        caplog.at_level(logging.WARNING, "normalize"),
+        pytest.raises(StreamingQueryException, match="has no, which is not one of its columns"),
+    ):
+        run_job(job, spark)
+    assert not [each for each in caplog.messages if "starts again" in each]
+
 
 def test_ctrl_c_stops_a_job_whose_session_sets_its_own_handler(
     spark: SparkSession, kafka: LocalKafka, tmp_path, monkeypatch
