@@ -50,7 +50,9 @@ class RegistryClient(ABC, Generic[Answer]):
 
     def __init__(self, options: RegistryOptions) -> None:
         self.options = options
-        silence = float(dict(options.properties).get("timeout") or REQUEST_SECONDS)
+        timeout = dict(options.properties).get("timeout")
+        # The client refuses another type, without its value.
+        silence = timeout if isinstance(timeout, int | float) else REQUEST_SECONDS
         self.request_seconds = 3 * silence * (1 + options.url.count(","))
         self._schemas: dict[SchemaId, AvroSchema] = {}
 
