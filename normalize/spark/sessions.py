@@ -226,8 +226,9 @@ def java_causes(error: Any) -> Iterator[Any]:
 
 
 def root_cause(error: Any) -> Any:
-    """Return the first cause in Java of an error of py4j; None for another error."""
-    return [*java_causes(error)][-1] if hasattr(error, "java_exception") else None
+    """Return the first cause in Java that has a text, of an error of py4j; None for another error."""
+    causes = [each for each in java_causes(error) if each.getMessage()]
+    return causes[-1] if causes and hasattr(error, "java_exception") else None
 
 
 def is_java(value: Any, class_name: str) -> bool:

@@ -598,8 +598,8 @@ class SyncDatabase:
             lasting = all(
                 each.of_table and not self.tables[each.table].schema.facts.written for each in fatal
             )
-            rest = "The other tables of the micro-batch are written"
-            raise TablesFailedError(f"{shown}. {rest}{f'. {LASTING}' * lasting}")
+            written = "The other tables of the micro-batch are written"
+            raise TablesFailedError(". ".join([shown, written, *[LASTING] * lasting]))
 
     def _parts(
         self, summaries: Mapping[str, TableSummary], routed: DataFrame | pa.Table

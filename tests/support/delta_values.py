@@ -2,12 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+from collections.abc import Sequence
 
 INSTANTS = (
     "-0044-03-15 00:00:00",
@@ -49,15 +44,6 @@ VALUES: dict[str, Sequence[str]] = {
     "TIMESTAMP_NTZ": INSTANTS,
 }
 """The values of each type, which Spark casts from text."""
-
-
-@contextmanager
-def setting(spark: SparkSession, name: str, value: str) -> Iterator[None]:
-    spark.conf.set(name, value)
-    try:
-        yield
-    finally:
-        spark.conf.unset(name)
 
 
 def literal(value: str | None, kind: str) -> str:

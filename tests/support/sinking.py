@@ -49,6 +49,10 @@ class Sink:
         return sorted(map(tuple, self.read().select(*columns or ["*"]).collect()), key=repr)
 
 
+NewSink = Callable[[str], Sink]
+"""From a kind of table to a new table."""
+
+
 def table_name() -> str:
     """A table name that no other test uses."""
     return f"t_{uuid4().hex[:10]}"

@@ -425,8 +425,8 @@ class MySql(Dialect):
     driver: ClassVar[str] = "com.mysql.cj.jdbc.Driver"
     quote: ClassVar[str] = "`"
     missing_table: ClassVar[str] = "42S02"
-    # Strict mode rejects values that do not fit; text is parsed as UTC.
     end_others: ClassVar[str] = ""
+    # Strict mode rejects values that do not fit; text is parsed as UTC.
     properties: ClassVar[Mapping[str, str]] = {
         "sessionVariables": "time_zone='+00:00',sql_mode='STRICT_ALL_TABLES'",
         "rewriteBatchedStatements": "true",

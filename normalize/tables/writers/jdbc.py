@@ -61,6 +61,7 @@ from normalize.spark.sessions import (
     java_stream,
     jdbc_connection,
     require_jvm,
+    root_cause,
     spark_error_types,
 )
 from normalize.tables.batches import (
@@ -930,9 +931,9 @@ def _state_and_code(error: Any) -> tuple[str, int]:
 
 
 def _text(error: Any, table: JdbcTable) -> str:
-    causes = [cause for cause in java_causes(error) if cause.getMessage()]
-    if causes and hasattr(error, "java_exception"):
-        text = f"{class_of(causes[-1])}: {causes[-1].getMessage()}"
+    root = root_cause(error)
+    if root is not None:
+        text = f"{class_of(root)}: {root.getMessage()}"
     else:
         lines = str(error).splitlines()
         text = ([line for line in lines if "Exception: " in line] or lines)[-1]

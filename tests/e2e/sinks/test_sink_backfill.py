@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,12 +12,12 @@ from pyspark.errors import StreamingQueryException
 from normalize import LocalKafka, from_kafka_changelog
 from normalize.monitoring.explain_error import explain_error
 from tests.support.databases import Message, debezium
-from tests.support.sinking import Sink, apply_stream
+from tests.support.sinking import NewSink, Sink, apply_stream
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-NewSink = Callable[[str], Sink]
+
 WITHOUT, WITH = "id INT, name STRING", "id INT, name STRING, weight INT"
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
@@ -11,12 +10,10 @@ from normalize import DeltaTarget, LocalKafka, from_kafka_changelog
 from normalize.api import encode_changelog
 from normalize.tables.apply import apply_batch
 from normalize.tables.change_feed import CHANGE_TYPES, from_change_feed, to_change_feed
-from tests.support.sinking import STORY, Sink, changelog, forget_last_commit
+from tests.support.sinking import STORY, NewSink, changelog, forget_last_commit
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
-
-NewSink = Callable[[str], Sink]
 
 FEED = sorted((id, name, CHANGE_TYPES[kind]) for kind, id, name in STORY)
 LAST = [(1, "c"), (2, "e")]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -13,13 +12,11 @@ import pytest
 from normalize import JdbcTarget
 from normalize.tables.apply import apply_batch
 from normalize.tables.writers.jdbc import JdbcConnection
-from tests.support.sinking import Sink, changelog
+from tests.support.sinking import NewSink, changelog
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-
-NewSink = Callable[[str], Sink]
 WAITING = {
     "postgresql": "SELECT COUNT(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock'",
     "mariadb": "SELECT COUNT(*) FROM information_schema.innodb_trx WHERE trx_state = 'LOCK WAIT'",

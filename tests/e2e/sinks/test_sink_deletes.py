@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,12 +13,10 @@ from cdc_formats.errors import SchemaError
 from normalize import LocalKafka, from_kafka_changelog
 from normalize.api import encode_changelog
 from normalize.tables.apply import apply_batch
-from tests.support.sinking import Sink, apply_stream, changelog, forget_last_commit
+from tests.support.sinking import NewSink, Sink, apply_stream, changelog, forget_last_commit
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-
-NewSink = Callable[[str], Sink]
 
 SCHEMA = "id INT, name STRING, at TIMESTAMP, no INT"
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -26,13 +25,10 @@ from normalize.tables.apply import apply_batch
 from normalize.tables.targets import TableTarget, TargetError
 from normalize.tables.writers.jdbc import JdbcConnection
 from tests.support.hostile_names import HOSTILE, OF_DELTA, hostile, quoted, values
-from tests.support.sinking import Sink, apply_stream
+from tests.support.sinking import NewSink, apply_stream
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-
-
-NewSink = Callable[[str], Sink]
 
 
 @pytest.mark.parametrize("kind", ["delta", "iceberg", "postgresql", "mariadb", "mysql-driver"])

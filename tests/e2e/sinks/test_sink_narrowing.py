@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import pytest
@@ -12,12 +11,11 @@ from cdc_formats.errors import SchemaError
 from cdc_formats.values.schema import backquoted
 from normalize import JdbcTarget
 from normalize.tables.apply import apply_batch
-from tests.support.sinking import Sink
+from tests.support.sinking import NewSink
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-NewSink = Callable[[str], Sink]
 CASES = [
     # the table's type, the type of the changes, a value, whether Delta can widen the column
     ("DECIMAL(10,2)", "DECIMAL(8,4)", "1.2345", True),

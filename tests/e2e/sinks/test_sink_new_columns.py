@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -13,12 +12,12 @@ from normalize import JdbcTarget
 from normalize.tables.apply import apply_batch
 from normalize.tables.targets import TargetError
 from tests.support.sink_kinds import delta_in_each_version
-from tests.support.sinking import Sink, changelog
+from tests.support.sinking import NewSink, Sink, changelog
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-NewSink = Callable[[str], Sink]
+
 FIRST, SECOND = "id INT, name STRING", "id INT, name STRING, `We``ight` INT"
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import date, datetime, timezone
 from decimal import Decimal
@@ -24,12 +24,10 @@ from normalize.tables.table_spec import TableSpec
 from normalize.tables.targets import ArrowRows, TargetError
 from normalize.tables.writers.jdbc import JdbcConnection
 from tests.support.sink_kinds import delta_in_each_version
-from tests.support.sinking import Sink, changelog, random_changelog
+from tests.support.sinking import NewSink, Sink, changelog, random_changelog
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
-
-NewSink = Callable[[str], Sink]
 
 TYPES = {
     "bo": ("BOOLEAN", [True, False, None]),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,15 +16,13 @@ from normalize.tables.apply import apply_batch
 from tests.support.replay.comparing import assert_truth
 from tests.support.replay.replaying import Replay, Row, read_recording
 from tests.support.replay.topics import SMALL, TOPICS, Topic
-from tests.support.sinking import Sink, apply_stream, forget_last_commit
+from tests.support.sinking import NewSink, Sink, apply_stream, forget_last_commit
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 NULLED = ("name", "email")
 """Text columns with U+0000, which PostgreSQL cannot store."""
-
-NewSink = Callable[[str], Sink]
 
 
 def topic_of(recording: str, table: str, format: str) -> Topic:

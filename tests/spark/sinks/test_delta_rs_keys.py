@@ -12,7 +12,8 @@ from normalize import DeltaTarget
 from normalize.tables.apply import apply_batch
 from normalize.tables.merge import merge_plan
 from normalize.tables.writers import delta_rs
-from tests.support.delta_values import VALUES, literal, setting
+from tests.support.delta_values import VALUES, literal
+from tests.support.streams import settings
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -38,7 +39,7 @@ def changes(spark: SparkSession, kind: str, value: int, values: Sequence[str]) -
 )
 def test_keys(spark: SparkSession, tmp_path: Path, kind: str) -> None:
     path, values = str(tmp_path / "table"), VALUES[kind]
-    with setting(spark, "spark.sql.parquet.outputTimestampType", "TIMESTAMP_MICROS"):
+    with settings(spark, {"spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS"}):
         rows = changes(spark, kind, 0, values).repartition(2, "id").drop("row_kind")
         rows.write.format("delta").save(path)
     plan, stored = merge_plan(["id", "v"], ["id"]), spark.table(f"delta.`{path}`")

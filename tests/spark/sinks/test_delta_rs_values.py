@@ -15,7 +15,8 @@ import pytest
 
 from normalize import DeltaTarget
 from normalize.tables.apply import apply_batch
-from tests.support.delta_values import VALUES, literal, setting
+from tests.support.delta_values import VALUES, literal
+from tests.support.streams import settings
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -108,7 +109,7 @@ def answers(spark: SparkSession, name: str, conditions: Sequence[str]) -> None:
 def test_rows_and_answers_to_filters(
     spark: SparkSession, tmp_path: Path, timestamps: str, first: str, seed: int
 ) -> None:
-    with setting(spark, "spark.sql.parquet.outputTimestampType", timestamps):
+    with settings(spark, {"spark.sql.parquet.outputTimestampType": timestamps}):
         by_both_in_turn(spark, str(tmp_path / "table"), timestamps, first, seed)
 
 

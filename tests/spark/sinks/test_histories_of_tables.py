@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
@@ -14,12 +13,10 @@ from normalize import JdbcTarget
 from normalize.tables.apply import apply_batch
 from normalize.tables.targets import TargetError
 from normalize.tables.writers.lake import LakeSink
-from tests.support.sinking import Sink, changelog, finish_all
+from tests.support.sinking import NewSink, changelog, finish_all
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-
-NewSink = Callable[[str], Sink]
 
 
 def test_a_history_is_not_overwritten_by_rows(spark: SparkSession, new_sink: NewSink) -> None:

@@ -17,9 +17,7 @@ from normalize.tables.apply import apply_batch
 from normalize.tables.table_spec import TableSpec
 from normalize.tables.targets import ConflictError, repeat_conflicts
 from tests.support.maintenance import Maintained
-from tests.support.sinking import Sink, changelog, finish_all
-
-NewSink = Callable[[str], Sink]
+from tests.support.sinking import NewSink, Sink, changelog, finish_all
 
 if TYPE_CHECKING:
     import pyarrow as pa

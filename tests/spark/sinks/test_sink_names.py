@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
@@ -39,9 +38,7 @@ from tests.support.hostile_names import (
     tables,
     values,
 )
-from tests.support.sinking import Sink
-
-NewSink = Callable[[str], Sink]
+from tests.support.sinking import NewSink
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

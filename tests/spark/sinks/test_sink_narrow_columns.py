@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import pytest
 
 from cdc_formats.errors import SchemaError
 from normalize.tables.apply import apply_batch
-from tests.support.sinking import Sink
+from tests.support.sinking import NewSink
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-
-NewSink = Callable[[str], Sink]
 
 
 def test_wider_columns_and_values_that_fit_are_written(

@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from datetime import date
 from typing import TYPE_CHECKING
 
 import pytest
 
 from normalize.tables.apply import apply_batch
-from tests.support.sinking import Sink, changelog
+from tests.support.sinking import NewSink, changelog
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-
-
-NewSink = Callable[[str], Sink]
 
 
 @pytest.mark.parametrize("kind", ["delta", "iceberg"])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from datetime import datetime, timedelta
 from random import Random
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -12,12 +12,10 @@ import pytest
 from normalize.tables.apply import apply_batch
 from normalize.tables.latest import ChangeOrderError
 from tests.support.examples import examples
-from tests.support.sinking import Sink, changelog
+from tests.support.sinking import NewSink, changelog
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-
-NewSink = Callable[[str], Sink]
 
 LATE = [0, 5, 100]
 """How much later than their places changes may arrive."""

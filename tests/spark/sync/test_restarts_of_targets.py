@@ -5,11 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tests.support.restarts import (
-    cells_of,
-    check_cell,
-    happened_to_apply,
-)
+from tests.support.restarts import cells_of, check_cell, happened_to_apply
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
