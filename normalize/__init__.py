@@ -22,17 +22,18 @@ if TYPE_CHECKING:
     from .tables.database import sync_database
     from .tables.database_target import DeltaDatabase, IcebergDatabase, JdbcDatabase
     from .tables.sync_table import sync_table
+    from .tables.writers.delta import DeltaTarget
+    from .tables.writers.iceberg import IcebergTarget
     from .tables.writers.jdbc import JdbcTarget
-    from .tables.writers.lake import DeltaTarget, IcebergTarget
     from .verify.verify_table import verify_table
 
 _HOME = {
     "ChangelogNormalize": "query",
     "DeadLetter": "kafka.dead_letter",
     "DeltaDatabase": "tables.database_target",
-    "DeltaTarget": "tables.writers.lake",
+    "DeltaTarget": "tables.writers.delta",
     "IcebergDatabase": "tables.database_target",
-    "IcebergTarget": "tables.writers.lake",
+    "IcebergTarget": "tables.writers.iceberg",
     "JdbcDatabase": "tables.database_target",
     "JdbcSource": "verify.database_table",
     "JdbcTarget": "tables.writers.jdbc",

@@ -7,7 +7,7 @@ import os
 import signal
 import sys
 import time
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -32,7 +32,7 @@ LONG, LONGEST = 60, 120
 """The seconds of a file's tests above which the end of the run names it, and above which the run
 fails if the environment has ``LONG_FILES=fail``. They are those of a machine on which `_slowness`
 is 1. A file with one test cannot be split, and does not fail the run."""
-_spent: Counter[str] = Counter()
+_spent = defaultdict[str, float](float)
 _tests: dict[str, set[str]] = {}
 
 # Spark's workers must be this interpreter and see this repository.
@@ -143,7 +143,7 @@ def _longest_first(items: list[pytest.Item]) -> None:
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:
     """Add up how long the tests of each file take."""
     file = report.nodeid.partition("::")[0]
-    _spent[file] += report.duration
+    _spent[file] += report.duration / _slowness(int(time.monotonic()) // 10)
     _tests.setdefault(file, set()).add(report.nodeid)
 
 
@@ -165,21 +165,24 @@ def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
 
 
 def _long_files(limit: float) -> dict[str, float]:
-    """Return the files whose tests take longer on this machine, longest first."""
-    by_file = {name: seconds / _slowness() for name, seconds in _spent.most_common()}
-    return {name: seconds for name, seconds in by_file.items() if seconds > limit}
+    """Return the files whose tests take longer, longest first."""
+    longest = sorted(_spent.items(), key=lambda each: -each[1])
+    return {name: seconds for name, seconds in longest if seconds > limit}
 
 
 @cache
-def _slowness() -> float:
-    """Return how often longer this machine takes than one on which a loop takes 50 ms of CPU time."""
+def _slowness(moment: int) -> float:
+    """Return how often longer this machine takes than one on which a loop takes 5 ms of CPU time.
+
+    A machine that others share is slower at some moments.
+    """
 
     def loop() -> float:
         start = time.process_time()
-        sum(each * each for each in range(1_000_000))
+        sum(each * each for each in range(100_000))
         return time.process_time() - start
 
-    return max(1.0, min(loop() for _ in range(5)) / 0.05)
+    return max(1.0, min(loop() for _ in range(3)) / 0.005)
 
 
 @pytest.fixture

@@ -28,6 +28,7 @@ from normalize.spark.plans import partition_count, plan_of
 from normalize.spark.sessions import is_connect, java_error_types
 
 from .batches import only_call, running_batch
+from .database_target import lake_target
 from .history import ApplyVersions, version_fields
 from .latest import (
     check,
@@ -48,8 +49,7 @@ from .table_spec import (
     OnNewColumn,
     TableSpec,
 )
-from .targets import ArrowRows, TableTarget, TargetError, most_changes, repeat_conflicts
-from .writers.lake import lake_target
+from .targets import ArrowRows, Sink, TableTarget, TargetError, most_changes, repeat_conflicts
 
 _log = logging.getLogger("normalize")
 
@@ -184,8 +184,7 @@ def apply_changes(
         on_new_column,
         create,
     )
-    sink = _apply(stream, target, options)
-    writer = stream.writeStream.foreachBatch(sink if is_connect(stream) else StreamedChanges(sink))
+    writer = stream.writeStream.foreachBatch(StreamedChanges(*_apply(stream, target, options)))
     return writer.outputMode("update") if has_native_engine(stream) else writer
 
 
@@ -242,9 +241,10 @@ BatchOrderError
         create,
     )
     with _java_errors(target):
-        apply = _apply(df, target, options)
-        with nullcontext() if is_connect(df) else only_call(df.sparkSession, str(apply.table)):
-            apply(df, 0)
+        table, apply = _apply(df, target, options)
+        spark = df.sparkSession
+        with nullcontext() if is_connect(df) else only_call(spark, str(table)):
+            apply(df, table.sink(spark))
 
 
 @contextmanager
@@ -271,16 +271,15 @@ class ApplyOptions:
 
 def _apply(
     df: DataFrame, target: TableTarget | str, options: ApplyOptions
-) -> ApplyChanges | ApplyVersions:
-    """Return the function that applies a micro-batch, after the checks that need no rows."""
+) -> tuple[TableTarget, ApplyChanges | ApplyVersions]:
+    """Return the table and what applies a micro-batch, after the checks that need no rows."""
     require_changelog(df)
     table = target if isinstance(target, TableTarget) else lake_target(df.sparkSession, target)
-    sink = table.sink(df.sparkSession)
     written = _written(df, options)
     _check_arguments(written, options)
     apply = _apply_of(df, table, tuple(written), options)
-    sink.needed(apply.spec)
-    return apply
+    table.sink(df.sparkSession).needed(apply.spec)
+    return table, apply
 
 
 def _apply_of(
@@ -291,7 +290,7 @@ def _apply_of(
     validity = version_fields(df, options.sequence_by) if policy.is_history else []
     spec = TableSpec.of(policy, written, keys, options.create, options.on_new_column, validity)
     if policy.is_history:
-        return ApplyVersions(table, spec, options.sequence_by, policy.track_history)
+        return ApplyVersions(spec, options.sequence_by, policy.track_history)
     if not options.order_by:
         require_arrival_order(df, keys)
     times = (name for name in options.order_by if df.schema[name].dataType == TimestampType())
@@ -301,7 +300,7 @@ def _apply_of(
         and has_python(plan_of(df))
         and is_arrow(spec.fields, keys)
     )
-    return ApplyChanges(table, spec, options.order_by, next(times, None), by_arrow)
+    return ApplyChanges(spec, options.order_by, next(times, None), by_arrow)
 
 
 @dataclass
@@ -311,26 +310,33 @@ class StreamedChanges:
     The table exists from the first micro-batch on, so that a later run can see that it is gone.
     """
 
-    sink: ApplyChanges | ApplyVersions
-    _started: bool = False
+    table: TableTarget
+    apply: ApplyChanges | ApplyVersions
+    _run: str | None = None
+    _sink: Sink | None = None
 
     def __call__(self, batch: DataFrame, number: int) -> None:
         """Apply the changes."""
-        self.sink.table.tune(batch.sparkSession)
-        if not self._started:
-            repeat_conflicts(partial(self._require_table, batch.sparkSession, number))
-            self._started = True
-        self.sink(batch, number)
+        spark = batch.sparkSession
+        if is_connect(spark):
+            self.apply(batch, self.table.sink(spark))
+            return
+        self.table.tune(spark)
+        run = spark.sparkContext.getLocalProperty("spark.jobGroup.id")
+        if self._sink is None or self._run != run:
+            sink = self.table.sink(spark)
+            repeat_conflicts(partial(self._require_table, sink, spark, number))
+            self._run, self._sink = run, sink
+        self.apply(batch, self._sink)
 
-    def _require_table(self, spark: SparkSession, number: int) -> None:
+    def _require_table(self, sink: Sink, spark: SparkSession, number: int) -> None:
         """Create the table in a query's first micro-batch; later, raise an error if it is gone.
 
         Raises
         ------
         TargetError
         """
-        table, spec, running = self.sink.table, self.sink.spec, running_batch(spark)
-        sink = table.sink(spark)
+        table, spec, running = self.table, self.apply.spec, running_batch(spark)
         if number == 0:
             sink.prepare(spec)
         elif not sink.exists():
@@ -343,8 +349,7 @@ class StreamedChanges:
         elif running is not None and sink.record(running) is None:
             _log.warning(
                 "%s has no micro-batch of this query, which is at micro-batch %s. This is right if no "
-                "micro-batch had rows yet, if release 0.2.0 wrote them, or if Iceberg's snapshots are "
-                "expired. Otherwise it is not the table that the query wrote",
+                "micro-batch had rows yet, or if Iceberg's snapshots are expired. Otherwise it is not the table that the query wrote",
                 table,
                 number,
             )
@@ -352,9 +357,8 @@ class StreamedChanges:
 
 @dataclass(frozen=True)
 class ApplyChanges:
-    """Applies micro-batches to a table; for ``foreachBatch``."""
+    """Applies the last change of each key of a micro-batch to a table."""
 
-    table: TableTarget
     spec: TableSpec
     order_by: tuple[str, ...]
     deleted_time: str | None = None
@@ -362,12 +366,12 @@ class ApplyChanges:
     by_arrow: bool = False
     """Whether tasks, which have this package, can find the last change of each key."""
 
-    def __call__(self, batch: DataFrame, number: int) -> None:
-        """Apply the last change of each key."""
+    def __call__(self, batch: DataFrame, sink: Sink) -> None:
+        """Apply a micro-batch to the table of a sink."""
         if self.spec.deleted_column is not None:
             batch = with_deletion_times(batch, self.spec.deleted_column, self.deleted_time)
-        if not self.by_arrow or not self.table.sink(batch.sparkSession).takes_arrow:
-            self._apply(batch)
+        if not self.by_arrow or not sink.takes_arrow:
+            self._apply(batch, sink)
             return
         names, numbers = self.spec.names, {name: f"c{i}" for i, name in enumerate(self.spec.names)}
         # Spark 4.1 does not quote the names of `mapInArrow`.
@@ -377,28 +381,24 @@ class ApplyChanges:
         with stored(last) as values:
             parts = collected(values, partition_count(batch), most_changes())
             if parts is None:
-                self._apply(unpacked(values, rows.schema).toDF(ROW_KIND, *names))
+                self._apply(unpacked(values, rows.schema).toDF(ROW_KIND, *names), sink)
             elif any(part.num_rows for part in parts):
                 table = in_utc(pa.concat_tables(parts)).rename_columns([ROW_KIND, *names])
-                self._apply_arrow(table, rows.toDF(ROW_KIND, *names))
+                self._apply_arrow(table, rows.toDF(ROW_KIND, *names), sink)
 
-    def _apply(self, batch: DataFrame) -> None:
+    def _apply(self, batch: DataFrame, sink: Sink) -> None:
         key = self.spec.primary_key
         latest = last_changes(batch, self.spec.names, key, self.order_by)
         job = partial(check, keys=key, order_by=self.order_by)
         with computed(latest, job) as (rows, number_of_keys):
             if number_of_keys:
-                sink = self.table.sink(rows.sparkSession)
                 last = rows.select("row.*")
                 repeat_conflicts(lambda: sink.merge(last, sink.prepare(self.spec)))
 
-    def _apply_arrow(self, table: pa.Table, rows: DataFrame) -> None:
+    def _apply_arrow(self, table: pa.Table, rows: DataFrame, sink: Sink) -> None:
         spark, schema = rows.sparkSession, rows.schema
         check_rows(table, self.spec.primary_key)
-        last, sink = (
-            ArrowRows(table, lambda: spark.createDataFrame(table, schema)),
-            self.table.sink(spark),
-        )
+        last = ArrowRows(table, lambda: spark.createDataFrame(table, schema))
         repeat_conflicts(lambda: sink.merge_arrow(last, sink.prepare(self.spec)))
 
 

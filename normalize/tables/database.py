@@ -695,10 +695,10 @@ class SyncDatabase:
 
     def _is_reachable(self, table: str) -> bool:
         try:
-            target = self.database.target(self.tables[table].target_name())
+            sink = self.tables[table].sink(self.tables[table].target_name())
         except TargetError:  # the name cannot be one of a table
             return True
-        return target.sink(self.query.spark).is_reachable()
+        return sink.is_reachable()
 
 
 LASTING = "Correct this first: a restart ends in the same error"

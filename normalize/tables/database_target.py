@@ -7,6 +7,9 @@ from dataclasses import dataclass, field
 from string import Formatter
 from typing import ClassVar, Literal
 
+from pyspark.errors import AnalysisException
+from pyspark.sql import SparkSession
+
 from cdc_formats.errors import ArgumentError
 from cdc_formats.values.schema import backquoted, name_parts
 from normalize.arguments import check_choice
@@ -14,9 +17,11 @@ from normalize.arguments import check_choice
 from .layout import NO_LAYOUT, Layout, Properties
 from .policy import DELETED_AT, Maintenance, TablePolicy, soft_delete_column
 from .targets import TableTarget, TargetError, Writer
+from .writers.delta import DeltaTarget, is_path, require_absolute
 from .writers.delta_rs import not_installed
+from .writers.iceberg import IcebergTarget
 from .writers.jdbc import JdbcTarget
-from .writers.lake import DeltaTarget, IcebergTarget, LakeTarget, is_path, require_absolute
+from .writers.lake import LakeTarget, provider_of
 
 MAX_TABLES, MAX_COLUMNS = 10_000, 2_000
 OnQuestion = Literal["fail", "stop_table", "guess"]
@@ -82,7 +87,7 @@ class LakeDatabase:
         check_template(self.table)
         _ = self.policy  # raises for options that cannot be combined
         _check_new_tables(self)
-        self.layout.check(self.of.provider)
+        self.of.check_layout(self.layout)
 
     def target(self, name: str) -> TableTarget:
         """Return the table with this name.
@@ -136,9 +141,6 @@ class DeltaDatabase(LakeDatabase):
     storage_options: Mapping[str, str] = field(
         default_factory=dict, kw_only=True, repr=False, hash=False
     )
-    _targets: dict[str, DeltaTarget] = field(
-        default_factory=dict, init=False, repr=False, compare=False
-    )
     of: ClassVar[type[LakeTarget]] = DeltaTarget
 
     def __post_init__(self) -> None:
@@ -165,15 +167,12 @@ class DeltaDatabase(LakeDatabase):
         return self._target(f"{self.name.rstrip('/')}/{name}")
 
     def _target(self, name: str) -> DeltaTarget:
-        """Return a table, which remembers its writer."""
-        if name not in self._targets:
-            self._targets[name] = DeltaTarget(
-                name,
-                writer=self.writer,
-                only_writer=self.only_writer,
-                storage_options=self.storage_options,
-            )
-        return self._targets[name]
+        return DeltaTarget(
+            name,
+            writer=self.writer,
+            only_writer=self.only_writer,
+            storage_options=self.storage_options,
+        )
 
 
 @dataclass(frozen=True)
@@ -257,6 +256,34 @@ class JdbcDatabase:
 
 
 Database = LakeDatabase | JdbcDatabase
+
+
+def lake_target(spark: SparkSession, name: str) -> LakeTarget:
+    """Return an existing Delta or Iceberg table of the session's catalogs.
+
+    Raises
+    ------
+    TargetError
+    """
+    kinds = {kind.provider: kind for kind in (DeltaTarget, IcebergTarget)}
+    if not isinstance(name, str) or not name:
+        raise ArgumentError(
+            f"target is {name!r}: pass DeltaTarget(...), IcebergTarget(...), JdbcTarget(...), or "
+            "the name of a Delta or Iceberg table"
+        )
+    try:
+        provider = provider_of(spark, IcebergTarget(name).sql_name)
+    except AnalysisException:
+        raise TargetError(
+            f"table {name!r} is not in the session's catalogs: to create it, pass DeltaTarget(...) "
+            "or IcebergTarget(...)"
+        ) from None
+    if provider not in kinds:
+        raise TargetError(
+            f"table {name!r} has the provider {provider}: supported are {', '.join(kinds)} and "
+            "JdbcTarget(...)"
+        )
+    return kinds[provider](name)
 
 
 def _require_short(name: str) -> None:

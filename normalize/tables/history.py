@@ -60,7 +60,6 @@ from .targets import Sink, TableTarget, TargetError, repeat_conflicts
 class ApplyVersions:
     """Applies micro-batches to a history of versions; for ``foreachBatch``."""
 
-    table: TableTarget
     spec: TableSpec
     sequence_by: tuple[str, ...]
     track_history: tuple[str, ...] = ()
@@ -69,8 +68,8 @@ class ApplyVersions:
     """Whether sequence values have the field ``partition``, which must be the same for all changes
     of a key."""
 
-    def __call__(self, batch: DataFrame, number: int) -> None:
-        """Apply all changes."""
+    def __call__(self, batch: DataFrame, sink: Sink) -> None:
+        """Apply all changes to the history of a sink."""
         key = self.spec.primary_key
         marked = batch.withColumn(START_AT, sequence_of(batch, self.sequence_by))
         # One change of each key and sequence value.
@@ -80,10 +79,9 @@ class ApplyVersions:
         job = partial(check, keys=key, order_by=self.sequence_by)
         with computed(placed, job) as (changes, count):
             if count:
-                repeat_conflicts(partial(self._merge, changes.select("row.*"), count))
+                repeat_conflicts(partial(self._merge, changes.select("row.*"), count, sink))
 
-    def _merge(self, changes: DataFrame, count: int) -> None:
-        sink = self.table.sink(changes.sparkSession)
+    def _merge(self, changes: DataFrame, count: int, sink: Sink) -> None:
         spec = sink.prepare(self.spec)
         # Delta cannot read yet a table that another writer is creating.
         with sink.conflicts():
@@ -95,31 +93,32 @@ class ApplyVersions:
         tracked = [name for name in columns if not self.track_history or name in self.track_history]
         options: dict[str, bool] = {"few_keys": count <= _FEW, "one_partition": self.one_partition}
         versions = version_changes(changes, stored, spec.primary_key, columns, tracked, **options)
-        with computed(versions, self._check) as (rows, number_of_rows):
+        with computed(versions, partial(_check, table=sink.table)) as (rows, number_of_rows):
             if number_of_rows:
                 sink.merge(rows, spec)
 
-    def _check(self, versions: DataFrame) -> int:
-        """Return how many rows are written, or raise an error for one without a place."""
-        unplaced = (F.col(ROW_KIND) == "+U") & F.col(START_AT).isNull()
-        partitions = F.when(~F.col(ROW_KIND).isin(*SHORT_STRINGS), F.col(ROW_KIND))
-        flags = F.max(unplaced).alias("unplaced"), F.max(partitions).alias("partitions")
-        summary = versions.agg(F.count(F.lit(1)).alias("rows"), *flags).first()
-        assert summary is not None  # an aggregate without groups is one row
-        if summary["partitions"]:
-            raise ChangeOrderError(
-                f"the changes of a key are in the Kafka partitions {summary['partitions']}, and "
-                "so their order is unknown: let the producer choose the partition by the "
-                "row's key, and begin a new history, or pass scd_type=1 for this table"
-            )
-        if summary["unplaced"]:
-            raise TargetError(
-                f"{self.table} has rows without {START_AT}, which are at no place of the "
-                "history: set it to a value before their first change, UPDATE "
-                f"{self.table.sql_name} SET {START_AT} = ... WHERE {START_AT} IS NULL AND "
-                f"{END_AT} IS NULL"
-            )
-        return int(summary["rows"])
+
+def _check(versions: DataFrame, table: TableTarget) -> int:
+    """Return how many rows are written, or raise an error for one without a place."""
+    unplaced = (F.col(ROW_KIND) == "+U") & F.col(START_AT).isNull()
+    partitions = F.when(~F.col(ROW_KIND).isin(*SHORT_STRINGS), F.col(ROW_KIND))
+    flags = F.max(unplaced).alias("unplaced"), F.max(partitions).alias("partitions")
+    summary = versions.agg(F.count(F.lit(1)).alias("rows"), *flags).first()
+    assert summary is not None  # an aggregate without groups is one row
+    if summary["partitions"]:
+        raise ChangeOrderError(
+            f"the changes of a key are in the Kafka partitions {summary['partitions']}, and "
+            "so their order is unknown: let the producer choose the partition by the "
+            "row's key, and begin a new history, or pass scd_type=1 for this table"
+        )
+    if summary["unplaced"]:
+        raise TargetError(
+            f"{table} has rows without {START_AT}, which are at no place of the "
+            "history: set it to a value before their first change, UPDATE "
+            f"{table.sql_name} SET {START_AT} = ... WHERE {START_AT} IS NULL AND "
+            f"{END_AT} IS NULL"
+        )
+    return int(summary["rows"])
 
 
 def _without_validity(spec: TableSpec) -> list[str]:

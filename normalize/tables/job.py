@@ -215,6 +215,7 @@ class TableJob:
     _started: bool = False
     _usable: tuple[Column, ...] | None = None
     _schema_changes: int = 0
+    _sinks: dict[str, Sink] = field(default_factory=dict, repr=False)
 
     def load(self) -> None:
         """Read the table's file."""
@@ -271,34 +272,37 @@ class TableJob:
     def apply(self, records: TableRecords) -> None:
         """Apply the table's records of a micro-batch to its target."""
         started = time.monotonic()
-        target = self.target(self.target_name())
-        if not self._decide_schema(records, target):
+        sink = self.sink(self.target_name())
+        if not self._decide_schema(records, sink):
             return
         plan = self.plan(self.schema)
         options = self._change_options(plan, records)
         typed = options.every or self.policy.is_computed or isinstance(records.rows, pa.Table)
-        most_bytes = None if typed or not self._sink(target).takes_arrow else most_changes()
+        most_bytes = None if typed or not sink.takes_arrow else most_changes()
         with table_changes(records.rows, plan, options, most_bytes) as changes:
             rows, result = changes
             guard = self._checked(result.summary, plan)
-            columns = self._write(rows, plan, target, options) if result.rows else ()
+            columns = self._write(rows, plan, sink, options) if result.rows else ()
             self._keep_guard(guard, columns)
-        self._report(result, target.written, time.monotonic() - started)
+        self._report(result, sink.written, time.monotonic() - started)
 
-    def _sink(self, target: TableTarget) -> Sink:
-        return target.sink(self.query.spark)
+    def sink(self, name: str) -> Sink:
+        """Return what writes the target with a name, or a table beside it, in this run."""
+        if name not in self._sinks:
+            self._sinks[name] = self.target(name).sink(self.query.spark)
+        return self._sinks[name]
 
     # ----------------------------------------------------------------------------------------------
     # decide the schema
 
-    def _decide_schema(self, records: TableRecords, target: TableTarget) -> bool:
+    def _decide_schema(self, records: TableRecords, sink: Sink) -> bool:
         """Keep the schema for a micro-batch; False for deletes in a table that never had a row.
 
         What it depends on is compared with what is kept, and kept with it.
         """
         before, summary = self.schema if self.owns_target else None, records.summary
         if before is None and not summary.rows and not self.options.declared:
-            self._require_missing(target)
+            self._require_missing(sink)
             return False
         if before is not None:
             # A contradiction is an error before a new column is.
@@ -372,8 +376,7 @@ class TableJob:
         """
         batch = running_batch(self.query.spark)
         if batch is not None and schema.facts.written:
-            target = self.target(schema.facts.target)
-            is_repeat(batch, target.sink(self.query.spark).record(batch), target)
+            is_repeat(batch, self.sink(schema.facts.target).record(batch), schema.facts.target)
         self.query.store.write(schema)
         self.schema = schema
 
@@ -416,12 +419,12 @@ class TableJob:
                 "types= of tables=" if self.routed else "schema=",
             )
 
-    def _require_missing(self, target: TableTarget) -> None:
+    def _require_missing(self, sink: Sink) -> None:
         """Raise an error if an unknown table's deletes may affect rows: its key type is unknown."""
-        if not self._sink(target).needed(TableSpec((), ())):
+        if not sink.needed(TableSpec((), ())):
             raise SyncError(
                 "its first records are deletes, from which no schema can be inferred, and "
-                f"{target} exists: pass tables={{{self.table!r}: TableOptions(schema=..., "
+                f"{sink.table} exists: pass tables={{{self.table!r}: TableOptions(schema=..., "
                 "primary_key=[...])}"
             )
 
@@ -434,8 +437,8 @@ class TableJob:
         columns = wider_column(text, self.schema, samples, self.query.format)
         if columns is None or self._masks(self.schema).kind(columns[0].name) is not None:
             return text
-        target, file = self.target(self.target_name()), self.query.store.file(self.table)
-        return f"{text}. {how_to_widen(self.query.spark, target, columns, self.schema, file)}"
+        sink, file = self.sink(self.target_name()), self.query.store.file(self.table)
+        return f"{text}. {how_to_widen(sink, columns, self.schema, file)}"
 
     # ----------------------------------------------------------------------------------------------
     # check what the user says
@@ -513,7 +516,9 @@ class TableJob:
         added = policy.deleted_column, policy.position_column, policy.shard_column
         names += filter(None, added)
         if schema.columns:
-            policy.layout_of(names).require_columns(names, self.of.provider)
+            layout = policy.layout_of(names)
+            layout.require_columns(names)
+            self.of.check_layout(layout, names)
         self._require_condition(schema)
         self._usable = schema.columns
 
@@ -644,19 +649,19 @@ class TableJob:
         self,
         rows: DataFrame | ArrowChanges,
         plan: DecodePlan,
-        target: TableTarget,
+        sink: Sink,
         options: ChangeOptions,
     ) -> tuple[str, ...]:
         """Write the changes, and return the columns of the target that have them."""
-        self._require_target(target)
+        self._require_target(sink)
         if options.every:
-            spec = self._write_versions(self._selected(rows), target)
+            spec = self._write_versions(self._selected(rows), sink)
         else:
-            spec = self._write_last(rows, target, written_fields(plan, options))
-        target.refresh(self.query.user_session)
+            spec = self._write_last(rows, sink, written_fields(plan, options))
+        sink.table.refresh(self.query.user_session)
         return tuple(spec.names)
 
-    def _require_target(self, target: TableTarget) -> None:
+    def _require_target(self, sink: Sink) -> None:
         """Raise an error if the target had rows in earlier runs, and is missing.
 
         Raises
@@ -664,10 +669,10 @@ class TableJob:
         TargetMissingError
         """
         is_started, self._started = self._started, True
-        if is_started or not self.schema.facts.written or self._sink(target).exists():
+        if is_started or not self.schema.facts.written or sink.exists():
             return
         raise TargetMissingError(
-            f"{target} is missing, and this query wrote rows into it: a new table would have only "
+            f"{sink.table} is missing, and this query wrote rows into it: a new table would have only "
             "the rows from now on. Restore it, or mount its storage again; or delete "
             f"{self.query.store.file(self.table)}, and read its topics again in a query with a "
             "new checkpoint"
@@ -676,7 +681,7 @@ class TableJob:
     def _write_last(
         self,
         rows: DataFrame | ArrowChanges,
-        target: TableTarget,
+        sink: Sink,
         fields: tuple[StructField, ...],
     ) -> TableSpec:
         """Write the last change of each key."""
@@ -686,7 +691,7 @@ class TableJob:
         if unknown:
             fields = (*fields, StructField(unknown, BinaryType()))
             # Soft deletes write it too, which needs no comparison with NULL.
-            position = unknown if deleted is not None and target.positions else None
+            position = unknown if deleted is not None and sink.table.positions else None
 
         if self.policy.select:
             fields = computed_fields(self._selected(rows), fields, self.policy.select)
@@ -711,13 +716,13 @@ class TableJob:
             position_column=position,
             written=self.schema.facts.columns,
         )
-        repeat_conflicts(partial(self._commit, changes, target, spec))
+        repeat_conflicts(partial(self._commit, changes, sink, spec))
         return spec
 
     def _selected(self, rows: DataFrame | ArrowChanges) -> DataFrame:
         return selected(_frame(self.query, rows), self.policy.where, self.policy.select)
 
-    def _write_versions(self, changes: DataFrame, target: TableTarget) -> TableSpec:
+    def _write_versions(self, changes: DataFrame, sink: Sink) -> TableSpec:
         fields = with_comments(
             (each for each in changes.schema.fields if each.name not in (ROW_KIND, PLACE)),
             self.schema.comments,
@@ -726,7 +731,7 @@ class TableJob:
         key, written = self._key(self.schema), self.schema.facts.columns
         spec = replace(TableSpec.of(self.policy, fields, key, validity=validity), written=written)
         tracked = self.policy.track_history
-        ApplyVersions(target, spec, (PLACE,), tracked, one_partition=True)(changes, 0)
+        ApplyVersions(spec, (PLACE,), tracked, one_partition=True)(changes, sink)
         return spec
 
     def replacement(self, schema: TableSchema, *, remove_missing: bool) -> Replacement:
@@ -748,9 +753,9 @@ class TableJob:
         shard = self.policy.shard_column
         return schema.primary_key if shard is None else (*schema.primary_key, shard)
 
-    def _commit(self, changes: DataFrame | ArrowRows, target: TableTarget, spec: TableSpec) -> None:
+    def _commit(self, changes: DataFrame | ArrowRows, sink: Sink, spec: TableSpec) -> None:
         """Change the table if its columns are new here, and merge the changes."""
-        sink, batch = self._sink(target), running_batch(self.query.spark)
+        batch = running_batch(self.query.spark)
         if self._prepared != self.schema.columns:
             sink.prepare(spec)
             self._prepared = self.schema.columns

@@ -9,7 +9,8 @@ cluster_by      liquid clustering                        the sort order of the r
 properties      ``TBLPROPERTIES``                        ``TBLPROPERTIES``
 ==============  =======================================  ======================================
 
-A table that exists is compared, and never laid out again: `differences` returns the statements.
+A table that exists is compared, and never laid out again: `LakeTarget.differences` returns the
+statements. The SQL of each table format is that of its target.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from cdc_formats.values.schema import backquoted, name_parts
 from normalize.arguments import names_of
 
 Properties = Mapping[str, str | bool | int]
-_GENERATED = {
+GENERATED = {
     "year": ("INT", "YEAR({})"),
     "month": ("STRING", "DATE_FORMAT({}, 'yyyy-MM')"),
     "day": ("DATE", "CAST({} AS DATE)"),
@@ -65,7 +66,7 @@ class PartitionField(NamedTuple):
         name = called[1].lower().removesuffix("s") if called else ""
         parts = name_parts(called[3].strip() if called else text.strip())
         size = int(called[2]) if called and called[2] else None
-        is_known = name in _SIZED if size else name in ("", *_GENERATED)
+        is_known = name in _SIZED if size else name in ("", *GENERATED)
         if not is_known or len(parts) != 1:
             raise ArgumentError(f"partition_by has {text!r}: write {_WRITTEN}")
         return cls(parts[0], name, size)
@@ -120,44 +121,24 @@ class Layout:
 
         A database's partitions and order are those of the tables that have all columns of them.
         """
-        has = {*_lower(columns)}
+        has = {*in_lower(columns)}
         fields, order = database.partition_by, database.cluster_by
         default = Layout(
-            fields if {*_lower([each.column for each in fields])} <= has else (),
-            order if {*_lower(order)} <= has else (),
+            fields if {*in_lower([each.column for each in fields])} <= has else (),
+            order if {*in_lower(order)} <= has else (),
         )
         laid = self if self.partition_by or self.cluster_by else default
         merged = {**dict(database.properties), **dict(self.properties)}
         return replace(laid, properties=tuple(merged.items()))
 
-    def check(self, provider: str) -> None:
-        """Raise an error for what a table format does not have.
+    def require_columns(self, columns: Collection[str]) -> None:
+        """Raise an error for a column that the table lacks.
 
         Raises
         ------
         ArgumentError
         """
-        if provider != "delta":
-            return
-        if self.partition_by and self.cluster_by:
-            raise ArgumentError(
-                "partition_by and cluster_by cannot be combined for Delta: remove one of them"
-            )
-        sized = [each for each in self.partition_by if each.size is not None]
-        if sized:
-            raise ArgumentError(
-                f"partition_by has {sized[0].iceberg()}, which Delta does not have: write "
-                f"cluster_by=[{sized[0].column!r}]"
-            )
-
-    def require_columns(self, columns: Collection[str], provider: str) -> None:
-        """Raise an error for a column that the table lacks, or has with a generated one's name.
-
-        Raises
-        ------
-        ArgumentError
-        """
-        has = {*_lower(columns)}
+        has = {*in_lower(columns)}
         for option, names in (
             ("partition_by", [each.column for each in self.partition_by]),
             ("cluster_by", self.cluster_by),
@@ -167,38 +148,6 @@ class Layout:
                     f"{option} has {lost[0]!r}, which is not one of the columns: "
                     f"{', '.join(columns)}"
                 )
-        taken = [each.generated for each in self.partition_by if each.generated.lower() in has]
-        if taken and provider == "delta":
-            raise ArgumentError(
-                f"partition_by adds the column {taken[0]!r}, which the table has: partition by it"
-            )
-
-    def generated_columns(self, provider: str) -> list[str]:
-        """Return the definitions of the generated columns."""
-        if provider != "delta":
-            return []
-        of = [(each, *_GENERATED[each.transform]) for each in self.partition_by if each.transform]
-        return [
-            f"{backquoted(each.generated)} {kind} GENERATED ALWAYS AS "
-            f"({expression.format(backquoted(each.column))})"
-            for each, kind, expression in of
-        ]
-
-    def clauses(self, provider: str) -> str:
-        """Return the clauses of ``CREATE TABLE``, which follow the provider."""
-        if provider == "delta":
-            names = [backquoted(each.generated or each.column) for each in self.partition_by]
-            clustered = ", ".join(map(backquoted, self.cluster_by))
-        else:
-            names, clustered = [each.iceberg() for each in self.partition_by], ""
-        return (f" PARTITIONED BY ({', '.join(names)})" if names else "") + (
-            f" CLUSTER BY ({clustered})" if clustered else ""
-        )
-
-    def statements(self, provider: str, table: str) -> list[str]:
-        """Return the statements that follow ``CREATE TABLE``."""
-        ordered = provider == "iceberg" and self.cluster_by
-        return [_order(f"ALTER TABLE {table}", self.cluster_by)] if ordered else []
 
 
 NO_LAYOUT = Layout()
@@ -221,48 +170,15 @@ class StoredLayout(NamedTuple):
     properties: Mapping[str, str]
 
 
-def differences(layout: Layout, stored: StoredLayout, provider: str, table: str) -> list[str]:
-    """Return the statements that give a table a layout, or a sentence if there is none.
-
-    Examples
-    --------
-    >>> stored = StoredLayout(["days(at)"], [], {})
-    >>> differences(Layout.of(["month(at)"], [], {}), stored, "iceberg", "`shop`.`orders`")
-    ['ALTER TABLE `shop`.`orders` DROP PARTITION FIELD days(at)', 'ALTER TABLE `shop`.`orders` ADD PARTITION FIELD months(`at`)']
-    """
-    alter = f"ALTER TABLE {table}"
-    of_provider = _delta_differences if provider == "delta" else _iceberg_differences
+def other_properties(layout: Layout, stored: StoredLayout, alter: str) -> list[str]:
+    """Return the statement that sets the properties that a table does not have."""
     other = [
         (name, value)
         for name, value in layout.properties
         if stored.properties.get(name) != value and not name.startswith(_OF_PROTOCOL)
     ]
     listed = ", ".join(sql_property(*each) for each in other)
-    properties = [f"{alter} SET TBLPROPERTIES ({listed})"] if other else []
-    return [*of_provider(layout, stored, alter), *properties]
-
-
-def _iceberg_differences(layout: Layout, stored: StoredLayout, alter: str) -> list[str]:
-    fields = {_plain(each.iceberg()): each.iceberg() for each in layout.partition_by}
-    has = {_plain(each): each for each in stored.partition_by if fields}
-    statements = [f"{alter} DROP PARTITION FIELD {has[each]}" for each in has.keys() - fields]
-    statements += [
-        f"{alter} ADD PARTITION FIELD {text}" for each, text in fields.items() if each not in has
-    ]
-    is_ordered = _lower(layout.cluster_by) in ([], _lower(stored.cluster_by))
-    return statements if is_ordered else [*statements, _order(alter, layout.cluster_by)]
-
-
-def _delta_differences(layout: Layout, stored: StoredLayout, alter: str) -> list[str]:
-    names = [each.generated or each.column for each in layout.partition_by]
-    if _lower(names) not in ([], _lower(stored.partition_by)):
-        return [
-            "no statement changes the partitions of a Delta table, which are "
-            f"({', '.join(stored.partition_by)}): write a new table in a query of its own"
-        ]
-    if _lower(layout.cluster_by) not in ([], _lower(stored.cluster_by)):
-        return [f"{alter} CLUSTER BY ({', '.join(map(backquoted, layout.cluster_by))})"]
-    return []
+    return [f"{alter} SET TBLPROPERTIES ({listed})"] if other else []
 
 
 def sql_property(name: str, value: str) -> str:
@@ -282,13 +198,6 @@ def sql_literal(text: str) -> str:
     return f"'{escaped}'"
 
 
-def _order(alter: str, names: Sequence[str]) -> str:
-    return f"{alter} WRITE LOCALLY ORDERED BY {', '.join(map(backquoted, names))}"
-
-
-def _plain(field: str) -> str:
-    return field.replace("`", "").replace(" ", "").lower()
-
-
-def _lower(names: Iterable[str]) -> list[str]:
+def in_lower(names: Iterable[str]) -> list[str]:
+    """Return names in lower case: Spark ignores case by default."""
     return [name.lower() for name in names]

@@ -30,6 +30,7 @@ from .batches import ICEBERG_BATCH, ICEBERG_QUERY, running_batch
 from .policy import Maintenance
 from .table_spec import START_AT
 from .targets import TableTarget
+from .writers.delta import DeltaSink
 
 _log = logging.getLogger("normalize")
 _OPTIMIZE = "spark.databricks.delta.optimize"
@@ -106,9 +107,9 @@ def damages(spark: SparkSession, target: TableTarget, key: Sequence[str]) -> Ite
     key : sequence of str
         The columns that identify a row.
     """
-    rows, delta_rs = spark.table(target.sql_name), getattr(target, "delta_rs", None)
-    if delta_rs is not None:
-        yield from delta_rs.damages(spark, key[0])
+    rows, sink = spark.table(target.sql_name), target.sink(spark)
+    if isinstance(sink, DeltaSink):
+        yield from sink.damages(key[0])
     columns = map(backquoted, [*key, *(name for name in rows.columns if name == START_AT)])
     doubled = rows.groupBy(*columns).count().where("count > 1").count()
     if doubled:

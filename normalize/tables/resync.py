@@ -46,7 +46,7 @@ from .query import Query
 from .resync_state import Offsets, Resync, next_offsets, offsets_between
 from .schema_store import SchemaStore
 from .table_options import SyncError
-from .targets import Replacement, TableTarget, TargetError, TargetMissingError, repeat_conflicts
+from .targets import Replacement, Sink, TargetError, TargetMissingError, repeat_conflicts
 
 _log = logging.getLogger("normalize")
 _SHARE = 0.5
@@ -489,8 +489,8 @@ class Resyncs:
                 raise SyncError(f"{what}: read it again from its topic")
         self._remove(resync)
         self._seed(resync, job)
-        new, old = self._target(resync), job.target(job.kept_target_name)
-        self._prepare(job, self._replacement(resync, job), new, old)
+        new, old = self._sink(resync), job.sink(job.kept_target_name)
+        _prepare(job, self._replacement(resync, job), new, old)
         topics = self._topics(job, ends)
         offsets = {topic: ends[topic] for topic in topics}
         return msgspec.structs.replace(
@@ -499,7 +499,7 @@ class Resyncs:
 
     def _seed(self, resync: Resync, job: TableJob) -> None:
         """Give the new table the columns of the old one, if they are known."""
-        target, kept = self._target(resync), job.schema
+        kept = job.schema
         if kept.columns:
             facts = TableFacts(
                 self._name(resync),
@@ -510,8 +510,7 @@ class Resyncs:
                 options=kept.facts.options,
             )
             self._store(resync).write(msgspec.structs.replace(kept, stopped="", facts=facts))
-            spark = self.live.query.spark
-            target.sink(spark).create_like(job.target(job.kept_target_name))
+            self._sink(resync).create_like(job.sink(job.kept_target_name))
 
     def _require_complete(self, removed: Mapping[str, Mapping[int, int]], records: str) -> None:
         """Raise an error if Kafka removed records for another reason than a newer one of their key.
@@ -636,15 +635,14 @@ class Resyncs:
 
     def _counted(self, resync: Resync, job: TableJob, batch: Batch) -> Resync:
         """Count the keys that only the old table has, once the new one has caught up."""
-        spark, target = self.live.query.spark, job.target(job.kept_target_name)
-        new, sink = self._target(resync), target.sink(spark)
-        if not new.sink(spark).exists():
+        new, sink = self._sink(resync), job.sink(job.kept_target_name)
+        if not new.exists():
             raise SyncError("the topic has no row of it: delete its rows by hand if this is right")
         replacement = self._replacement(resync, job)
         missing, has_batch = 0, False
         resumes = bool(job.schema.stopped) or not job.owns_target
         if sink.exists():
-            has_batch = is_repeat(batch, sink.record(batch), target)
+            has_batch = is_repeat(batch, sink.record(batch), sink.table)
             missing = sink.missing(new, replacement.key, replacement.deleted_column)
         return msgspec.structs.replace(
             resync,
@@ -656,12 +654,11 @@ class Resyncs:
 
     def _replaced(self, resync: Resync, batch: Batch, ends: Offsets) -> Resync:
         """Replace the rows of the old table by those of the new one."""
-        job, spark = self._job(resync), self.live.query.spark
-        target = job.target(job.kept_target_name)
+        job = self._job(resync)
+        sink = job.sink(job.kept_target_name)
         # A stopped table does not have the micro-batch: a query that is killed would repeat it.
         carried = batch if resync.carries_batch else Batch(resync.id, resync.step)
-        sink = target.sink(spark)
-        is_done = sink.exists() and is_repeat(carried, sink.record(carried), target)
+        is_done = sink.exists() and is_repeat(carried, sink.record(carried), sink.table)
         at_end = all(
             ends.get(topic, {}).get(each, at) == at
             for topic, partitions in resync.offsets.items()
@@ -670,14 +667,14 @@ class Resyncs:
         if not is_done and not at_end:
             return msgspec.structs.replace(resync, phase="reading")
         if not is_done:
-            new, replacement = self._target(resync), self._replacement(resync, job)
+            new, replacement = self._sink(resync), self._replacement(resync, job)
 
             def commit() -> None:
-                self._prepare(job, replacement, target, new)
+                _prepare(job, replacement, sink, new)
                 sink.replace_rows(new, replacement, carried)
 
             repeat_conflicts(commit)
-            target.refresh(self.live.query.user_session)
+            sink.table.refresh(self.live.query.user_session)
         self._resume(resync, job, batch)
         return msgspec.structs.replace(resync, phase="replaced", left=0)
 
@@ -721,37 +718,25 @@ class Resyncs:
             raise SyncError("the file of its new table is missing: request it again")
         return job.replacement(schema, remove_missing=resync.remove_missing)
 
-    def _prepare(
-        self, job: TableJob, replacement: Replacement, target: TableTarget, other: TableTarget
-    ) -> None:
-        """Create a table with the columns of another one, or add those that it lacks."""
-        spark = self.live.query.spark
-        sink = target.sink(spark)
-        written = {name.lower() for name in replacement.names}
-        if sink.exists():
-            written -= {field.name.lower() for field in sink.fields()}
-        fields = [each for each in other.sink(spark).fields() if each.name.lower() in written]
-        if fields:
-            sink.prepare(job.required_columns(fields, replacement.key))
-
     def _name(self, resync: Resync) -> str:
         """Return the name of the new table: letters that every target supports."""
         name = re.sub("[^A-Za-z0-9]", "_", self._job(resync).kept_target_name)
         return f"{name[:24]}_resync_{resync.id[:8]}"
 
-    def _target(self, resync: Resync) -> TableTarget:
-        return self._job(resync).target(self._name(resync))
+    def _sink(self, resync: Resync) -> Sink:
+        """Return what writes the new table."""
+        return self._job(resync).sink(self._name(resync))
 
     def _store(self, resync: Resync) -> SchemaStore:
         return self.live.query.store.beside(resync, self.live.query.user_session)
 
     def _remove(self, resync: Resync) -> None:
         """Delete the new table and its files."""
-        self._beside, target = None, None
+        self._beside, sink = None, None
         with suppress(TargetError, SyncError):  # a table without a name has none of them
-            target = self._target(resync)
-        if target is not None:
-            target.sink(self.live.query.spark).drop()
+            sink = self._sink(resync)
+        if sink is not None:
+            sink.drop()
         self._store(resync).remove()
 
     # ----------------------------------------------------------------------------------------------
@@ -776,3 +761,13 @@ class Resyncs:
             for topic, partitions in self._describe(ends.keys()).items()
             for partition, (_, last) in partitions.items()
         )
+
+
+def _prepare(job: TableJob, replacement: Replacement, sink: Sink, other: Sink) -> None:
+    """Create a table with the columns of another one, or add those that it lacks."""
+    written = {name.lower() for name in replacement.names}
+    if sink.exists():
+        written -= {field.name.lower() for field in sink.fields()}
+    fields = [each for each in other.fields() if each.name.lower() in written]
+    if fields:
+        sink.prepare(job.required_columns(fields, replacement.key))

@@ -15,7 +15,6 @@ from dataclasses import replace
 from typing import Any
 
 import msgspec
-from pyspark.sql import SparkSession
 from pyspark.sql.types import DataType, StructField
 
 from cdc_formats.errors import InferenceError, SchemaError, TypeConversionError, printable
@@ -30,7 +29,7 @@ from normalize.monitoring.watch import shown_names
 from .facts import TableFacts
 from .table_options import SyncError, TableOptions, require_distinct_names
 from .table_spec import wider
-from .targets import TableTarget
+from .targets import Sink
 
 Record = tuple[Any, ...]
 """Key, value and headers."""
@@ -588,8 +587,7 @@ def wider_column(
 
 
 def how_to_widen(
-    spark: SparkSession,
-    target: TableTarget,
+    sink: Sink,
     columns: tuple[Column, Column],
     schema: TableSchema,
     file: str,
@@ -598,8 +596,7 @@ def how_to_widen(
 
     Parameters
     ----------
-    spark : SparkSession
-    target : LakeTarget or JdbcTarget
+    sink : Sink
     columns : (Column, Column)
         Same as `wider_column`.
     schema : TableSchema
@@ -607,13 +604,11 @@ def how_to_widen(
         The table's file.
     """
     column, wide = columns
-    statements = target.sink(spark).widen(
-        _field(column), _field(wide), in_key=column.name in schema.primary_key
-    )
+    statements = sink.widen(_field(column), _field(wide), in_key=column.name in schema.primary_key)
     then = (
         f"run {'; '.join(statements)}"
         if statements
-        else f"convert the column of {target}, whose format has no statement for it"
+        else f"convert the column of {sink.table}, whose format has no statement for it"
     )
     return f"To widen the column, write {str(wide)!r} into {file}, {then}, and restart the query"
 

@@ -26,14 +26,13 @@ from normalize.decode.check import check_records
 from normalize.kafka.dead_letter import DeadLetter
 from normalize.spark.sessions import require_jvm
 
-from .database_target import MAX_COLUMNS
+from .database_target import MAX_COLUMNS, lake_target
 from .job import TableJob
 from .policy import TablePolicy
 from .query import Query
 from .schema import TableSchema, described_questions
 from .table_options import TableOptions, require_distinct_names, wrong_options
 from .targets import TableTarget
-from .writers.lake import lake_target
 
 
 def sync_table(

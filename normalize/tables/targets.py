@@ -3,8 +3,8 @@
 ========================  ================  =====================================================
 targets                   sink              module
 ========================  ================  =====================================================
-DeltaTarget,              `LakeSink`        `lake`: Spark's ``MERGE INTO``
-IcebergTarget
+DeltaTarget               `DeltaSink`       `delta`: delta-rs, or Spark's ``MERGE INTO``
+IcebergTarget             `IcebergSink`     `iceberg`: Spark's ``MERGE INTO``
 JdbcTarget                `DatabaseSink`    `jdbc`: a staging table, and one transaction
 a class of yours          a class of yours  docs/tasks/your-own-sink.md
 ========================  ================  =====================================================
@@ -16,9 +16,8 @@ import logging
 import random
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, nullcontext, suppress
-from pathlib import Path
+from collections.abc import Callable, Collection, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import ClassVar, Literal, NamedTuple
 
 import pyarrow as pa
@@ -26,9 +25,10 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructField
 
 from cdc_formats.errors import ArgumentError, ChangelogError
+from normalize.spark.memory import available_memory
 
 from .batches import Batch, Record
-from .layout import NO_LAYOUT
+from .layout import NO_LAYOUT, Layout
 from .policy import TablePolicy
 from .table_spec import TableSpec
 
@@ -94,40 +94,6 @@ def most_changes(left: int | None = None) -> int:
     return (available_memory() if left is None else left) // 16
 
 
-_GROUP = Path("/sys/fs/cgroup")
-_GROUP_FILES = (
-    ("memory.max", "memory.current", "memory.stat"),
-    ("memory/memory.limit_in_bytes", "memory/memory.usage_in_bytes", "memory/memory.stat"),
-)
-"""A container's limit of memory, its use and its statistics, in version 2 and 1 of control groups."""
-
-
-def available_memory() -> int:
-    """Return how many bytes of memory this process may still take."""
-    left = 2 << 30
-    with suppress(OSError):  # on other systems than Linux, it is not known
-        lines = Path("/proc/meminfo").read_text("ascii").splitlines()
-        left = (
-            next(int(line.split()[1]) for line in lines if line.startswith("MemAvailable")) * 1024
-        )
-    for names in _GROUP_FILES:
-        with suppress(OSError, ValueError):  # without a limit, it is the word max
-            limit, used, statistics = ((_GROUP / name).read_text("ascii") for name in names)
-            left = min(left, memory_left(int(limit), int(used), statistics))
-    return left
-
-
-def memory_left(limit: int, used: int, statistics: str) -> int:
-    """Return how many bytes of a control group's memory its processes may still take.
-
-    The use includes cached pages of files. The kernel drops those that are not active before it
-    kills a process.
-    """
-    by_name = dict(line.split() for line in statistics.splitlines())
-    cached = by_name.get("total_inactive_file", by_name.get("inactive_file", "0"))
-    return max(0, limit - used + int(cached))
-
-
 class Replacement(NamedTuple):
     """How the rows of a table are replaced.
 
@@ -168,11 +134,6 @@ class TableTarget(ABC):
         return str(self)
 
     @property
-    def written(self) -> Written | None:
-        """What merged the last micro-batch; None where only Spark can, or before the first."""
-        return None
-
-    @property
     def address(self) -> str:
         """Where the table is, without accounts and secrets.
 
@@ -203,11 +164,20 @@ class TableTarget(ABC):
                 "partition_by, cluster_by and properties are not supported for "
                 f"{cls.__name__}: remove them, or create the table before the query starts"
             )
-        policy.layout_of(()).check(cls.provider)
+        cls.check_layout(policy.layout_of(()))
         if policy.maintenance is not None:
             if not cls.provider:
                 raise ArgumentError(f"maintenance is not supported for {cls.__name__}: remove it")
             policy.maintenance.check(cls.provider)
+
+    @classmethod  # noqa: B027 - few formats refuse one
+    def check_layout(cls, layout: Layout, columns: Collection[str] = ()) -> None:
+        """Raise an error for what the table format does not have, or not with these columns.
+
+        Raises
+        ------
+        ArgumentError
+        """
 
     @classmethod
     def session(cls, spark: SparkSession) -> SparkSession:
@@ -248,8 +218,12 @@ class Sink(ABC):
     Unstable: a minor release may change it without a deprecation.
 
     All methods that write may be called again with the same changes: Spark repeats a micro-batch
-    after a failure.
+    after a failure. A query makes one for its run, so that it remembers what it wrote.
     """
+
+    table: TableTarget
+    written: Written | None = None
+    """What merged the last micro-batch; None where only one writer can, or before the first."""
 
     @property
     def takes_arrow(self) -> bool:
@@ -340,14 +314,14 @@ class Sink(ABC):
         """Return the table's columns."""
         raise NotImplementedError
 
-    def create_like(self, other: TableTarget) -> None:  # noqa: B027 - `prepare` creates most tables
+    def create_like(self, other: Sink) -> None:  # noqa: B027 - `prepare` creates most tables
         """Create the table with the columns of another one, if `prepare` would not."""
 
-    def missing(self, other: TableTarget, key: Sequence[str], deleted_column: str | None) -> int:
+    def missing(self, other: Sink, key: Sequence[str], deleted_column: str | None) -> int:
         """Return how many keys of this table another one lacks, without those deleted softly."""
         raise NotImplementedError
 
-    def replace_rows(self, other: TableTarget, replacement: Replacement, batch: Batch) -> None:
+    def replace_rows(self, other: Sink, replacement: Replacement, batch: Batch) -> None:
         """Replace all rows by those of another table, in one commit, which carries the micro-batch.
 
         What only this table has stays: its layout, properties and constraints, the values of other
@@ -355,7 +329,7 @@ class Sink(ABC):
 
         Parameters
         ----------
-        other : TableTarget
+        other : Sink
             Of the same kind.
         replacement : Replacement
         batch : Batch

@@ -36,7 +36,7 @@ from pyspark.sql.types import StructType
 from cdc_formats.values.schema import backquoted
 from normalize.tables.policy import COMPUTED_PROPERTY, DELETED_PROPERTY, computed_columns
 from normalize.tables.targets import TargetError
-from normalize.tables.writers.lake import LakeTarget, refresh_table, table_property
+from normalize.tables.writers.lake import LakeTarget, properties_of
 
 from .canonical import HASHES, KEY_HASH, ROW_HASH, ComparedColumn, hashed
 from .verification import KINDS, Difference, Kind, Verification
@@ -121,15 +121,16 @@ class LakeTable:
 
     @property
     def deleted_column(self) -> str | None:
-        return table_property(self.spark, self.target, DELETED_PROPERTY)
+        return properties_of(self.spark, self.target).get(DELETED_PROPERTY)
 
     @property
     def computed_columns(self) -> frozenset[str]:
-        return computed_columns(table_property(self.spark, self.target, COMPUTED_PROPERTY) or "[]")
+        properties = properties_of(self.spark, self.target)
+        return computed_columns(properties.get(COMPUTED_PROPERTY, "[]"))
 
     def _read(self) -> DataFrame:
         try:
-            refresh_table(self.spark, self.target)
+            self.target.refresh(self.spark)
             return self.spark.table(self.target.sql_name)
         except AnalysisException as error:
             raise TargetError(

@@ -16,9 +16,10 @@ from cdc_formats.values.masks import HMAC, Masks, masks_of
 from cdc_formats.values.schema import backquoted
 from normalize.arguments import names_of
 from normalize.spark.sessions import require_jvm
+from normalize.tables.database_target import lake_target
 from normalize.tables.targets import TableTarget
 from normalize.tables.writers.jdbc import JdbcTable
-from normalize.tables.writers.lake import LakeTarget, lake_target
+from normalize.tables.writers.lake import LakeTarget
 
 from .canonical import ComparedColumn, compared_column, masked_column
 from .comparison import ComparableTable, Comparison, LakeTable, Looks, TargetTable

@@ -12,9 +12,10 @@ import pyarrow as pa
 
 from normalize import DeltaDatabase, DeltaTarget, IcebergDatabase, JdbcDatabase, JdbcTarget
 from normalize.tables.database_target import Database
+from normalize.tables.writers.delta import is_path
 from normalize.tables.writers.dialects import dialect_of
 from normalize.tables.writers.jdbc import JdbcConnection, jdbc_options
-from normalize.tables.writers.lake import LakeTarget, is_path
+from normalize.tables.writers.lake import LakeTarget
 
 from .delta_files import delta_rows
 from .json_bytes import json_bytes

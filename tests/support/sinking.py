@@ -69,6 +69,14 @@ def lake_sink(spark: SparkSession, kind: str, folder: Path) -> Sink:
     return Sink(spark, IcebergTarget(name), lambda: spark.table(name), spark.sql, name)
 
 
+def last_writer(path: str) -> str:
+    """Which of Spark and delta-rs made the last commit of a Delta table."""
+    from deltalake import DeltaTable
+
+    engine = DeltaTable(path).history(1)[0]["engineInfo"]
+    return "delta-rs" if engine.startswith("delta-rs") else "spark"
+
+
 def database_sink(spark: SparkSession, server: Any, name: str, scheme: str = "") -> Sink:
     """A database table."""
     url = server.url.replace("jdbc:mariadb:", f"jdbc:{scheme}:") if scheme else server.url

@@ -1,1 +1,1 @@
-"""The writers of tables: `lake` (Spark), `delta_rs`, and `jdbc` with its `dialects`."""
+"""The writers of tables: `delta` (with `delta_rs`) and `iceberg` over `lake`, and `jdbc` with its `dialects`."""

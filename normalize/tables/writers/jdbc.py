@@ -306,22 +306,22 @@ class DatabaseSink(Sink):
             columns: Any = self.spark.read.format("jdbc").options(**options).load().schema
         return tuple(columns.fields)
 
-    def create_like(self, other: TableTarget) -> None:
-        name = other.sql_name
+    def create_like(self, other: Sink) -> None:
+        name = other.table.sql_name
         with JdbcConnection.open(self.spark, self.table) as connection:
             if connection.columns(name) is not None:
                 connection.define(connection.dialect.create_like(self.table.table, name))
 
-    def missing(self, other: TableTarget, key: Sequence[str], deleted_column: str | None) -> int:
+    def missing(self, other: Sink, key: Sequence[str], deleted_column: str | None) -> int:
         with JdbcConnection.open(self.spark, self.table) as connection:
             dialect, table = connection.dialect, self.table.table
-            where = dialect.missing(table, other.sql_name, key, deleted_column)
+            where = dialect.missing(table, other.table.sql_name, key, deleted_column)
             return (
                 connection.number(f"SELECT COUNT(*) FROM {dialect.table(table)} WHERE {where}") or 0
             )
 
-    def replace_rows(self, other: TableTarget, replacement: Replacement, batch: Batch) -> None:
-        table, new, deleted = self.table.table, other.sql_name, replacement.deleted_column
+    def replace_rows(self, other: Sink, replacement: Replacement, batch: Batch) -> None:
+        table, new, deleted = self.table.table, other.table.sql_name, replacement.deleted_column
         with JdbcConnection.open(self.spark, self.table) as connection:
             dialect = connection.dialect
             connection.define(_batches(dialect, self.table))

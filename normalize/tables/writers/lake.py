@@ -1,4 +1,4 @@
-"""Delta and Iceberg tables: ``MERGE INTO``, and appends that store their micro-batch's number.
+"""Tables of the session's catalogs: what `delta` and `iceberg` share, first of all ``MERGE INTO``.
 
 Names of columns come from messages: statements quote them with backquotes, at every depth. Spark
 replaces ``${...}`` even in backquotes, and so such a name is an error, as is one that the table
@@ -11,49 +11,30 @@ import logging
 import re
 import threading
 import time
+from abc import abstractmethod
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from functools import cached_property, partial, reduce
+from functools import partial, reduce
 from operator import and_
 from typing import Any, ClassVar
 from uuid import uuid4
 
 from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession, functions as F
-from pyspark.sql.types import ArrayType, DataType, DecimalType, MapType, StructField, StructType
+from pyspark.sql.types import ArrayType, DataType, MapType, StructField, StructType
 
 from cdc_formats.errors import ArgumentError, SchemaError, printable
 from cdc_formats.values.schema import backquoted, name_parts
-from normalize.arguments import check_choice
 from normalize.core.output import ROW_KIND
 from normalize.dataframe import type_ddl
 from normalize.monitoring.watch import Notice, log
-from normalize.spark.files import Files
-from normalize.spark.plans import delta_snapshot
 from normalize.spark.sessions import copy_of, is_connect, java_causes, java_text, spark_error_types
 from normalize.spark_versions import package
-from normalize.tables.batches import (
-    ICEBERG_BATCH,
-    ICEBERG_OFFSETS,
-    ICEBERG_QUERY,
-    Batch,
-    Record,
-    is_repeat,
-    log_repeat,
-    running_batch,
-    version_of,
-)
-from normalize.tables.commits import ACCEPTED, OwnCommits, TableState, iceberg_state
-from normalize.tables.layout import (
-    NO_LAYOUT,
-    Layout,
-    StoredLayout,
-    differences,
-    sql_literal,
-    sql_property,
-)
+from normalize.tables.batches import Batch, Record, is_repeat, log_repeat, running_batch
+from normalize.tables.commits import OwnCommits, TableState
+from normalize.tables.layout import NO_LAYOUT, Layout, StoredLayout, sql_literal, sql_property
 from normalize.tables.merge import ADDS, BASE_COLUMN, SPARK_SQL, Side, merge_statement
 from normalize.tables.policy import DELETED_PROPERTY
 from normalize.tables.table_spec import (
@@ -69,12 +50,7 @@ from normalize.tables.targets import (
     Sink,
     TableTarget,
     TargetError,
-    Writer,
-    Written,
 )
-
-from .delta_rs import not_installed, unsafe_storage
-from .delta_writer import DeltaWriter
 
 _log = logging.getLogger("normalize")
 _MISSING = (
@@ -102,24 +78,7 @@ _REMOVED_FILE = re.compile(
 )
 """A file that the table had when the statement began: `VACUUM` or ``expire_snapshots`` removed it,
 and nothing was written."""
-_FORMAT, _VARIANT_FORMAT = "format-version", "3"
-_FEATURES = {
-    "delta": {
-        "timestamp_ntz": "'delta.feature.timestampNtz' = 'supported'",
-        "variant": "'delta.feature.variantType' = 'supported'",
-    },
-    "iceberg": {"variant": sql_property(_FORMAT, _VARIANT_FORMAT)},
-}
-"""The properties that a table requires for a column of a type, by provider."""
-_RESERVED_BY_DELTA = frozenset(" ,;{}()\n\t=")
 _SUBSTITUTE = "spark.sql.variable.substitute"
-_STATE_TASKS = "spark.databricks.delta.snapshotPartitions"
-_MOST_STATE_TASKS = 50  # Delta's default
-_TIMESTAMPS = "spark.sql.parquet.outputTimestampType"
-_DELTA_WRITE = "spark.databricks.delta.write"
-_ICEBERG_PROPERTY = "spark.sql.iceberg.snapshot-property"
-_MAPPING = "delta.columnMapping.mode"
-_MAPPING_OF_NEW_TABLES = "spark.databricks.delta.properties.defaults.columnMapping.mode"
 
 
 @dataclass(frozen=True)
@@ -130,6 +89,12 @@ class LakeTarget(TableTarget):
     provider: ClassVar[str]
     histories: ClassVar[bool] = True
     positions: ClassVar[bool] = True
+    features: ClassVar[Mapping[str, str]] = {}
+    """The property that the table requires for a column of a type."""
+    types: ClassVar[Mapping[str, str]] = {}
+    """Types that the table format lacks, and those that it has for them."""
+    skips_repeats: ClassVar[bool] = False
+    """Whether a MERGE does nothing, and returns nothing, whose micro-batch the table has."""
 
     def __post_init__(self) -> None:
         if not self.name or not isinstance(self.name, str):
@@ -156,199 +121,112 @@ class LakeTarget(TableTarget):
     def address(self) -> str:
         return f"{self.provider} {self.name.rstrip('/')}"
 
-    def refresh(self, spark: SparkSession) -> None:
-        refresh_table(spark, self)
-
-    def sink(self, spark: SparkSession) -> LakeSink:
-        return LakeSink(spark, self)
-
     @classmethod
     def session(cls, spark: SparkSession) -> SparkSession:
         """Return a session like the user's, whose settings name the micro-batch of its commits."""
         return copy_of(spark)
 
-    @property
-    def written(self) -> Written | None:
-        return None if self.delta_rs is None else self.delta_rs.written
-
-    @cached_property
-    def commits(self) -> OwnCommits:
-        """The commits of a query in the table."""
-        return OwnCommits(str(self), self.sql_name)
-
-    @property
-    def delta_rs(self) -> DeltaWriter | None:
-        """What merges into the table without Spark, where it can; None: only Spark merges."""
-        return None
-
-
-def is_path(name: str) -> bool:
-    """Return whether a Delta table or database name is a path: has a slash outside backquotes."""
-    return "/" in re.sub("`(?:[^`]|``)*`", "", name)
-
-
-def require_absolute(name: str) -> None:
-    """Raise an error for a relative path, which Delta does not read.
-
-    Raises
-    ------
-    ArgumentError
-    """
-    if is_path(name) and not re.match("/|[A-Za-z][A-Za-z0-9+.-]*:", name):
-        raise ArgumentError(
-            f"the path {name!r} is relative: pass an absolute path (/lake/shop) or a URI "
-            "(s3a://lake/shop)"
-        )
-
-
-@dataclass(frozen=True)
-class DeltaTarget(LakeTarget):
-    """A Delta table.
-
-    Parameters
-    ----------
-    name : str
-        An absolute path or a URI (with a ``/`` outside of backquotes), or a name in the session's
-        catalogs. Backquotes are needed only around a part with a dot, a slash or a backquote:
-        ``shop.`order.items```.
-    writer : {"spark", "delta-rs"} or None
-        What merges changes: Spark, or delta-rs (the extra ``delta``) in the driver's process. None:
-        delta-rs where it is right and cheaper (`normalize.tables.writers.delta_writer`).
-    only_writer : bool
-        Whether no other job writes the table, also no OPTIMIZE, while the query runs. Otherwise
-        Spark writes on local and NFS paths and on S3, where a commit of another Spark could replace
-        one of delta-rs.
-    storage_options : mapping
-        Options of delta-rs for the storage, beside the credentials that the session has.
-    """
-
-    writer: Writer | None = field(default=None, kw_only=True, repr=False)
-    only_writer: bool = field(default=False, kw_only=True, repr=False)
-    storage_options: Mapping[str, str] = field(
-        default_factory=dict, kw_only=True, repr=False, hash=False
-    )
-    provider: ClassVar[str] = "delta"
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        require_absolute(self.name)
-        if self.writer is not None:
-            check_choice("writer", self.writer, ("spark", "delta-rs"))
-        reason = "" if self.writer == "spark" else not_installed()
-        if self.writer == "delta-rs":
-            if is_path(self.name) and not self.only_writer:
-                reason = reason or unsafe_storage(self.name)
-            if reason:
-                raise ArgumentError(f"writer='delta-rs' cannot be used for {self.name}: {reason}")
-
-    @cached_property
-    def delta_rs(self) -> DeltaWriter | None:
-        return DeltaWriter(
-            str(self),
-            self.sql_name,
-            self.name if is_path(self.name) else "",
-            self.writer,
-            self.only_writer,
-            self.storage_options,
-            self.commits,
-        )
-
-    @property
-    def parts(self) -> tuple[str, ...]:
-        """The catalog, namespaces and table; of a path, ``delta`` and the path."""
-        return ("delta", self.name) if is_path(self.name) else super().parts
+    @classmethod
+    def generated_columns(cls, layout: Layout) -> list[str]:
+        """Return the definitions of the columns that a layout adds."""
+        return []
 
     @classmethod
-    def session(cls, spark: SparkSession) -> SparkSession:
-        """Return a session like the user's, where Delta does not store a MERGE's source again."""
-        own = super().session(spark)
-        own.conf.set("spark.databricks.delta.merge.materializeSource", "none")
-        cls.tune(own)
-        return own
+    def clauses(cls, layout: Layout) -> str:
+        """Return the clauses of ``CREATE TABLE`` for a layout, which follow the provider."""
+        raise NotImplementedError
 
     @classmethod
-    def settings(cls, own: SparkSession) -> dict[str, str]:
-        """Return settings of Delta that the user has not set.
+    def properties(cls, layout: Layout, kinds: Collection[str]) -> dict[str, str]:
+        """Return the properties of a new table with columns of these types."""
+        return dict(layout.properties)
 
-        It computes a table's state, after each commit, in as many tasks as Spark runs, and at least
-        in 8, so that the state of a table of many files fits into their memory. It writes
-        timestamps that delta-rs reads right.
-        """
-        tasks = max(8, own.sparkContext.defaultParallelism)
-        settings = {
-            _STATE_TASKS: str(min(tasks, _MOST_STATE_TASKS)),
-            _TIMESTAMPS: "TIMESTAMP_MICROS",
-        }
-        return {name: each for name, each in settings.items() if own.conf.get(name, None) is None}
+    def after_create(self, layout: Layout) -> list[str]:
+        """Return the statements that follow ``CREATE TABLE``."""
+        return []
+
+    def differences(self, layout: Layout, stored: StoredLayout) -> list[str]:
+        """Return the statements that give the table a layout, or a sentence if there is none."""
+        raise NotImplementedError
 
 
-@dataclass(frozen=True)
-class IcebergTarget(LakeTarget):
-    """An Iceberg table.
-
-    Parameters
-    ----------
-    name : str
-        As ``catalog.namespace.table``. Backquotes are needed only around a part with a dot or a
-        backquote: ``lake.db.`order.items```.
-    """
-
-    provider: ClassVar[str] = "iceberg"
-
-
-@dataclass(frozen=True)
+@dataclass
 class LakeSink(Sink):
     """Writes a Delta or Iceberg table."""
 
     spark: SparkSession
     table: LakeTarget
+    commits: OwnCommits = field(init=False, repr=False)
+    """The commits of a query in the table."""
+
+    def __post_init__(self) -> None:
+        self.commits = OwnCommits(str(self.table), self.table.sql_name)
+
+    # ----------------------------------------------------------------------------------------------
+    # what table formats do in different ways
+
+    @abstractmethod
+    def _stored_layout(self) -> StoredLayout:
+        """Return the layout that the table has."""
+
+    @abstractmethod
+    def _require_names(self, fields: Sequence[StructField], layout: Layout | None) -> None:
+        """Raise an error for a name that the table format does not support.
+
+        Parameters
+        ----------
+        fields : sequence of StructField
+        layout : Layout or None
+            That of the new table; None: the table exists.
+        """
+
+    def _require_types(self, kinds: Collection[str]) -> None:
+        """Raise an error for a type that cannot be merged."""
+
+    @abstractmethod
+    def _record_settings(self, batch: Batch) -> dict[str, str]:
+        """Return the settings of a session whose commits carry a micro-batch."""
+
+    @abstractmethod
+    def _state(self, batch: Batch) -> TableState:
+        """Return the newest version of the table."""
+
+    # ----------------------------------------------------------------------------------------------
+    # the columns
 
     def needed(self, spec: TableSpec) -> list[str]:
         table, existing = self.table, self._schema()
         spec = written_spec(table, spec, None if existing is None else existing.fieldNames())
         _require_plain_text(self.spark, table, spec.fields)
-        _require_merged_variants(self.spark, table, spec.fields)
+        self._require_types(_kinds(spec.fields))
         if existing is None:
             if not spec.create:
                 raise TargetError(f"{table} does not exist: create it, or set create=True")
-            mapping = self.spark.conf.get(_MAPPING_OF_NEW_TABLES, "none")
-            mapping = dict(spec.layout.properties).get(_MAPPING, mapping)
-            _require_names(table, spec.fields, mapping)
+            self._require_names(spec.fields, spec.layout)
             created = create_statement(table, spec.fields, spec.deleted_column, spec.layout)
-            return [created, *spec.layout.statements(table.provider, table.sql_name)]
+            return [created, *table.after_create(spec.layout)]
         provider = provider_of(self.spark, table.sql_name)
         if provider != table.provider:
             raise TargetError(
                 f"{table} has the provider {provider}: name a table of {table.provider}"
             )
-        if spec.layout != NO_LAYOUT:
-            self._warn_of_layout(spec.layout)
+        if spec.layout != NO_LAYOUT and (
+            statements := table.differences(spec.layout, self._stored_layout())
+        ):
+            text = f"{table} has another layout, and keeps it: {'; '.join(statements)}"
+            log([Notice((text,), text)])
         require_no_narrowing(
-            table, spec, {field.name: field.dataType for field in existing.fields}, self.widen
+            table,
+            spec,
+            {field.name: field.dataType for field in existing.fields},
+            partial(self.widen, in_key=False),
         )
         additions = partial(self._additions, deleted_column=spec.deleted_column)
         missing = missing_columns(table, spec, existing.fieldNames(), additions)
         if not missing:
             return []
-        _require_names(table, missing, self._column_mapping())
+        self._require_names(missing, None)
         return additions(missing)
-
-    def _warn_of_layout(self, layout: Layout) -> None:
-        """Warn of an existing table with another layout."""
-        table, spark = self.table, self.spark
-        name = table.sql_name
-        if table.provider == "delta":
-            (detail,) = spark.sql(f"DESCRIBE DETAIL {name}").collect()
-            stored = StoredLayout(
-                detail["partitionColumns"], detail["clusteringColumns"], detail["properties"]
-            )
-        else:
-            properties = {row["key"]: row["value"] for row in _properties(spark, table).collect()}
-            order = properties.get("sort-order", "").replace(" ASC NULLS FIRST", "")
-            stored = StoredLayout(_fields_of(spark, name), order.split(", "), properties)
-        if statements := differences(layout, stored, table.provider, name):
-            text = f"{table} has another layout, and keeps it: {'; '.join(statements)}"
-            log([Notice((text,), text)])
 
     def _additions(self, missing: Sequence[StructField], deleted_column: str | None) -> list[str]:
         """Return the statements that add columns."""
@@ -360,9 +238,7 @@ class LakeSink(Sink):
         # The table requires these features, which exclude older readers, before the first column
         # of the type.
         kinds = _kinds(missing)
-        properties = [
-            feature for kind, feature in _FEATURES[table.provider].items() if kind in kinds
-        ]
+        properties = [feature for kind, feature in table.features.items() if kind in kinds]
         # Before the column, too: statements that were run in part are run again.
         properties += [
             sql_property(DELETED_PROPERTY, field.name)
@@ -372,20 +248,12 @@ class LakeSink(Sink):
         set_properties = f"ALTER TABLE {table.sql_name} SET TBLPROPERTIES"
         return [*(f"{set_properties} ({each})" for each in properties), added]
 
-    def widen(self, old: StructField, new: StructField, *, in_key: bool = False) -> list[str]:
-        table, kind = self.table, new.dataType.simpleString()
-        altered = (
-            f"ALTER TABLE {table.sql_name} ALTER COLUMN {backquoted(new.name)} TYPE {kind.upper()}"
+    def altered_type(self, new: StructField) -> str:
+        """Return the statement that gives a column another type."""
+        return (
+            f"ALTER TABLE {self.table.sql_name} ALTER COLUMN {backquoted(new.name)} TYPE "
+            f"{new.dataType.simpleString().upper()}"
         )
-        if table.provider == "iceberg":
-            return [altered] if _iceberg_widens(old.dataType, new.dataType) else []
-        if kind == "timestamp":
-            return []
-        features = {"delta.enableTypeWidening": "true"} | (
-            {"delta.feature.timestampNtz": "supported"} if kind == "timestamp_ntz" else {}
-        )
-        properties = ", ".join(sql_property(*each) for each in features.items())
-        return [f"ALTER TABLE {table.sql_name} SET TBLPROPERTIES ({properties})", altered]
 
     def prepare(self, spec: TableSpec) -> TableSpec:
         with self.conflicts():
@@ -419,14 +287,8 @@ class LakeSink(Sink):
                 return True
         return False
 
-    @property
-    def takes_arrow(self) -> bool:
-        if self.table.provider == "iceberg":
-            # The MERGE reads its source several times: rows of the driver are cheaper for it than
-            # those of another shuffle, which takes two more jobs.
-            return True
-        delta_rs = self.table.delta_rs
-        return delta_rs is not None and delta_rs.takes_arrow(self.spark)
+    # ----------------------------------------------------------------------------------------------
+    # the rows
 
     def merge(
         self,
@@ -441,40 +303,28 @@ class LakeSink(Sink):
                 latest = self._with_moved_rows(latest, spec, keep)
             self._merge(latest, spec)
 
-    def merge_arrow(self, latest: ArrowRows, spec: TableSpec) -> None:
-        if self.table.delta_rs is None:
-            return super().merge_arrow(latest, spec)
-        with self.conflicts():
-            self._merge(latest, spec)
-
     def _merge(self, latest: DataFrame | ArrowRows, spec: TableSpec) -> None:
-        delta_rs, batch = self.table.delta_rs, self._batch()
-        writer: Writer = "delta-rs"
+        """Write the changes, unless the table has them."""
+        batch = self._batch()
         try:
-            if delta_rs is None or not delta_rs.merged(self.spark, latest, spec, batch):
-                writer = "spark"
-                if self.has(batch):
-                    return
-                rows = latest.frame() if isinstance(latest, ArrowRows) else latest
-                self.execute_merge(rows, spec, batch)
+            self._write(latest, spec, batch)
         except spark_error_types(TargetError, OSError) as error:
-            if batch is None or not self._is_committed(batch, writer):
+            if batch is None or not self._is_committed(batch):
                 raise
             reason = f"an error followed the commit of micro-batch {batch.number}: {_reason(error)}"
-            _log.warning("%s is written by %s: %s", self.table, writer, reason)
-            if delta_rs is not None:
-                delta_rs.written = Written(writer, reason)
-        if delta_rs is not None:
-            delta_rs.keep_written(self.spark, batch)
+            self.written = self.written and self.written._replace(reason=reason)
+            _log.warning("%s: %s", self.table, reason)
 
-    def _is_committed(self, batch: Batch, writer: Writer) -> bool:
+    def _write(self, latest: DataFrame | ArrowRows, spec: TableSpec, batch: Batch | None) -> None:
+        """Write the changes by Spark, unless the table has them."""
+        if not self.has(batch):
+            rows = latest.frame() if isinstance(latest, ArrowRows) else latest
+            self.execute_merge(rows, spec, batch)
+
+    def _is_committed(self, batch: Batch) -> bool:
         """Return whether the table has a micro-batch, although its writer raised an error."""
         with suppress(Exception):  # the writer's error says more
-            by_delta_rs = self.table.delta_rs if writer == "delta-rs" else None
-            record = (
-                by_delta_rs.record(self.spark, batch) if by_delta_rs else self.table_record(batch)
-            )
-            return is_repeat(batch, record, self.table)
+            return is_repeat(batch, self.record(batch), self.table)
         return False
 
     def _batch(self) -> Batch | None:
@@ -482,7 +332,7 @@ class LakeSink(Sink):
 
     def has(self, batch: Batch | None) -> bool:
         """Return whether the table has a micro-batch; raises as `is_repeat`."""
-        if batch is None or not is_repeat(batch, self.table_record(batch), self.table):
+        if batch is None or not is_repeat(batch, self._record(batch), self.table):
             return False
         log_repeat(batch, self.table)
         return True
@@ -498,12 +348,11 @@ class LakeSink(Sink):
                 ).collect()
         finally:
             spark.catalog.dropTempView(changes)
-        if batch is not None and self.table.provider == "delta" and not written:
-            # Delta skips a statement whose micro-batch the table has.
+        if batch is not None and self.table.skips_repeats and not written:
             raise ConflictError(
                 f"another driver wrote micro-batch {batch.number}, or a later one, into {self.table}"
             )
-        self.table.commits.keep(batch)
+        self.commits.keep(batch)
 
     @contextmanager
     def recording(self, batch: Batch | None) -> Iterator[None]:
@@ -515,8 +364,7 @@ class LakeSink(Sink):
         if batch is None:
             yield
             return
-        application = self.table.commits.application(batch)
-        settings = _record_settings(self.table.provider, batch, application)
+        settings = self._record_settings(batch)
         session, key = id(self.spark), tuple(settings.items())
         with _recording_changed:
             # A table whose owner accepted it has settings of its own.
@@ -540,20 +388,12 @@ class LakeSink(Sink):
         return self._schema() is not None
 
     def record(self, batch: Batch) -> Record | None:
-        delta_rs = self.table.delta_rs
-        if delta_rs is not None and delta_rs.wrote:
-            return delta_rs.record(self.spark, batch)
-        return self.table_record(batch)
+        return self._record(batch)
 
-    def table_record(self, batch: Batch) -> Record | None:
-        """Return the record that commits of this table carry."""
-        refresh_table(self.spark, self.table)
-        state = (
-            iceberg_state(self.rows(), batch, self.table.sql_name)
-            if self.table.provider == "iceberg"
-            else TableState(*delta_snapshot(self.rows(), ACCEPTED))
-        )
-        return self.table.commits.record(self.spark, batch, state)
+    def _record(self, batch: Batch) -> Record | None:
+        """Return the record as Spark reads it."""
+        self.table.refresh(self.spark)
+        return self.commits.record(self.spark, batch, self._state(batch))
 
     def _with_moved_rows(
         self, changes: DataFrame, spec: TableSpec, keep: Callable[[DataFrame], DataFrame] | None
@@ -606,14 +446,13 @@ class LakeSink(Sink):
     def fields(self) -> Sequence[StructField]:
         return self.rows().schema.fields
 
-    def missing(self, other: TableTarget, key: Sequence[str], deleted_column: str | None) -> int:
+    def missing(self, other: Sink, key: Sequence[str], deleted_column: str | None) -> int:
         rows = self.rows()
         if deleted_column is not None:
             rows = rows.where(f"{backquoted(deleted_column)} IS NULL")
-        new = other.sink(self.spark).rows()
-        return _joined(rows, new, key, "left_anti").count()
+        return _joined(rows, other.rows(), key, "left_anti").count()
 
-    def replace_rows(self, other: TableTarget, replacement: Replacement, batch: Batch) -> None:
+    def replace_rows(self, other: Sink, replacement: Replacement, batch: Batch) -> None:
         if self.has(batch):
             return
         # Otherwise an overwrite may replace only the partitions that have a new row.
@@ -630,11 +469,11 @@ class LakeSink(Sink):
         if not self.has(batch):
             raise TargetError(f"{self.table} was overwritten without the record of a micro-batch")
 
-    def _replacing(self, other: TableTarget, replacement: Replacement) -> DataFrame:
+    def _replacing(self, other: Sink, replacement: Replacement) -> DataFrame:
         """Return the rows that a table has after it is replaced, with its columns."""
         _, key, deleted, remove = replacement
-        refresh_table(self.spark, self.table)
-        new, stored = other.sink(self.spark).rows(), self.rows()
+        self.table.refresh(self.spark)
+        new, stored = other.rows(), self.rows()
         names, present = stored.columns, {name.lower() for name in new.columns}
         # A key has one row: a table that was changed by hand may have several.
         once = stored.dropDuplicates(list(key))
@@ -665,14 +504,6 @@ class LakeSink(Sink):
             )
         return replaced.unionByName(missing)
 
-    def drop(self) -> None:
-        name = self.table.name
-        if self.table.provider == "delta" and is_path(name):
-            Files(self.spark).remove(name)
-            return
-        purge = " PURGE" if self.table.provider == "iceberg" else ""
-        self.spark.sql(f"DROP TABLE IF EXISTS {self.table.sql_name}{purge}")
-
     @contextmanager
     def conflicts(self) -> Iterator[None]:
         """Raise a conflict with another writer or file-removing job as a `ConflictError`."""
@@ -688,12 +519,12 @@ class LakeSink(Sink):
             reason = _conflict(error, self.table)
             if not reason:
                 raise
-            refresh_table(self.spark, self.table)
+            self.table.refresh(self.spark)
             raise ConflictError(reason) from None
 
     def _schema(self) -> StructType | None:
         try:
-            refresh_table(self.spark, self.table)
+            self.table.refresh(self.spark)
             return self.rows().schema
         except AnalysisException as error:
             if _is_missing(error):
@@ -717,11 +548,6 @@ class LakeSink(Sink):
             "documentation names"
         )
 
-    def _column_mapping(self) -> str:
-        if self.table.provider != "delta":
-            return "none"
-        return table_property(self.spark, self.table, _MAPPING) or "none"
-
 
 def _joined(left: DataFrame, right: DataFrame, key: Sequence[str], how: str) -> DataFrame:
     """Return whole tables joined by their key.
@@ -739,73 +565,6 @@ _statements: Counter[int] = Counter()
 _recording_changed = threading.Condition()
 
 
-def _record_settings(provider: str, batch: Batch, application: str) -> dict[str, str]:
-    """Return the settings of a session whose commits carry a micro-batch."""
-    if provider == "delta":
-        return {f"{_DELTA_WRITE}.txnAppId": application} | {
-            f"{_DELTA_WRITE}.txnVersion": str(version_of(batch))
-        }
-    values = {
-        ICEBERG_QUERY: batch.query,
-        ICEBERG_BATCH: str(batch.number),
-        ICEBERG_OFFSETS: batch.offsets,
-    }
-    return {f"{_ICEBERG_PROPERTY}.{name}": value for name, value in values.items()}
-
-
-def lake_target(spark: SparkSession, name: str) -> LakeTarget:
-    """Return an existing Delta or Iceberg table of the session's catalogs.
-
-    Raises
-    ------
-    TargetError
-    """
-    kinds = {kind.provider: kind for kind in (DeltaTarget, IcebergTarget)}
-    if not isinstance(name, str) or not name:
-        raise ArgumentError(
-            f"target is {name!r}: pass DeltaTarget(...), IcebergTarget(...), JdbcTarget(...), or "
-            "the name of a Delta or Iceberg table"
-        )
-    try:
-        provider = provider_of(spark, LakeTarget(name).sql_name)
-    except AnalysisException:
-        raise TargetError(
-            f"table {name!r} is not in the session's catalogs: to create it, pass DeltaTarget(...) "
-            "or IcebergTarget(...)"
-        ) from None
-    if provider not in kinds:
-        raise TargetError(
-            f"table {name!r} has the provider {provider}: supported are {', '.join(kinds)} and "
-            "JdbcTarget(...)"
-        )
-    return kinds[provider](name)
-
-
-def _iceberg_widens(old: DataType, new: DataType) -> bool:
-    """Return whether Iceberg has a statement for a wider type.
-
-    Iceberg keeps a decimal's scale, and changes no date and no integer into another kind of type.
-    """
-    if isinstance(old, DecimalType) and isinstance(new, DecimalType):
-        return old.scale == new.scale
-    return new.simpleString() == "bigint" and old.simpleString() in ("tinyint", "smallint", "int")
-
-
-def refresh_table(spark: SparkSession, table: LakeTarget) -> None:
-    """Make the session forget what it has read of an Iceberg table.
-
-    Another job may have rewritten the table, and removed its files.
-    """
-    if table.provider != "iceberg":
-        return
-    try:
-        spark.catalog.refreshTable(table.sql_name)
-    except spark_error_types():
-        # Spark cannot refresh each table of another provider. Who reads or writes it says so.
-        if provider_of(spark, table.sql_name) == "iceberg":
-            raise
-
-
 def provider_of(spark: SparkSession, name: str) -> str:
     """Return a table's provider, in lower case (``delta``, ``iceberg``, ``parquet``, ...)."""
     described = (
@@ -815,26 +574,10 @@ def provider_of(spark: SparkSession, name: str) -> str:
     return str(described[-1]["data_type"]).lower() if described else "no provider"
 
 
-def table_property(spark: SparkSession, table: LakeTarget, name: str) -> str | None:
-    """Return a property of a table, or None without it."""
-    properties = _properties(spark, table).where(f"key = '{name}'").collect()
-    return str(properties[0]["value"]) if properties else None
-
-
-def _properties(spark: SparkSession, table: LakeTarget) -> DataFrame:
-    return spark.sql(f"SHOW TBLPROPERTIES {table.sql_name}")
-
-
-def _fields_of(spark: SparkSession, name: str) -> list[str]:
-    """Return the partition fields of an Iceberg table, in its SQL."""
-    described = [tuple(row)[:2] for row in spark.sql(f"DESCRIBE TABLE {name}").collect()]
-    heads = [index for index, (each, _) in enumerate(described) if each.startswith("# Partition")]
-    after = described[heads[-1] + 1 :] if heads else []
-    return [
-        text if each.startswith("Part ") else backquoted(each)
-        for each, text in after
-        if each and not each.startswith("#")
-    ]
+def properties_of(spark: SparkSession, table: LakeTarget) -> dict[str, str]:
+    """Return the properties of a table."""
+    rows = spark.sql(f"SHOW TBLPROPERTIES {table.sql_name}").collect()
+    return {row["key"]: row["value"] for row in rows}
 
 
 def _conflict(error: Any, table: LakeTarget) -> str:
@@ -890,7 +633,7 @@ def create_statement(
     Examples
     --------
     >>> from pyspark.sql.types import IntegerType, StructField, TimestampType, VariantType
-    >>> from normalize.tables.writers.lake import DeltaTarget, IcebergTarget
+    >>> from normalize import DeltaTarget, IcebergTarget
     >>> fields = [StructField("id", IntegerType()), StructField("gone", TimestampType())]
     >>> print(create_statement(DeltaTarget("orders"), fields, "gone"))
     CREATE TABLE IF NOT EXISTS `orders` (`id` int, `gone` timestamp) USING delta TBLPROPERTIES ('changelog.deleted_column' = 'gone')
@@ -900,16 +643,13 @@ def create_statement(
     """
     definitions = [
         *(column_definition(field, table) for field in fields),
-        *layout.generated_columns(table.provider),
+        *table.generated_columns(layout),
     ]
     created = (
         f"CREATE TABLE IF NOT EXISTS {table.sql_name} ({', '.join(definitions)}) USING "
-        f"{table.provider}{layout.clauses(table.provider)}"
+        f"{table.provider}{table.clauses(layout)}"
     )
-    properties = dict(layout.properties)
-    # Delta adds the feature itself.
-    if table.provider == "iceberg" and _kinds(fields) & _FEATURES["iceberg"].keys():
-        properties = {_FORMAT: _VARIANT_FORMAT, **properties}
+    properties = table.properties(layout, _kinds(fields))
     if deleted_column is not None:
         properties[DELETED_PROPERTY] = deleted_column
     listed = ", ".join(sql_property(*each) for each in properties.items())
@@ -926,6 +666,7 @@ def column_definition(field: StructField, table: LakeTarget) -> str:
     Examples
     --------
     >>> from pyspark.sql.types import ShortType, StructField
+    >>> from normalize import IcebergTarget
     >>> column_definition(StructField("qty", ShortType(), True, {"comment": "it's"}), IcebergTarget("t"))
     "`qty` int COMMENT 'it\\'s'"
     """
@@ -937,35 +678,11 @@ def column_definition(field: StructField, table: LakeTarget) -> str:
                 f"column {backquoted(field.name)} has the type {text}, which {table.provider} does "
                 "not support: cast it first"
             )
-        # Iceberg has no integers of less than 32 bits.
-        return (
-            {"tinyint": "int", "smallint": "int"}.get(text, text)
-            if table.provider == "iceberg"
-            else text
-        )
+        return table.types.get(text, text)
 
     comment = (field.metadata or {}).get("comment")
     commented = f" COMMENT {sql_literal(comment)}" if comment else ""
     return f"{backquoted(field.name)} {type_ddl(field.dataType, plain)}{commented}"
-
-
-# --------------------------------------------------------------------------------------------------
-# names
-
-
-def _require_merged_variants(
-    spark: SparkSession, table: LakeTarget, fields: Sequence[StructField]
-) -> None:
-    """Raise an error for a VARIANT where Iceberg's MERGE cannot read it back.
-
-    Source: https://github.com/apache/iceberg/issues/14707, of Iceberg 1.10.
-    """
-    iceberg_4_0 = table.provider == "iceberg" and spark.version.startswith("4.0")
-    if iceberg_4_0 and "variant" in _kinds(fields):
-        raise SchemaError(
-            f"{table} has a column of the type variant, which Iceberg for Spark 4.0 does not "
-            "merge: declare it as STRING, or use Spark 4.1"
-        )
 
 
 def _require_plain_text(
@@ -973,7 +690,7 @@ def _require_plain_text(
 ) -> None:
     """Raise an error for a name in which Spark would replace a setting or environment variable."""
     if spark.conf.get(_SUBSTITUTE) == "true":
-        for name in (table.name, *map(".".join, _paths(fields))):
+        for name in (table.name, *map(".".join, paths_of(fields))):
             if "${" in name:
                 raise SchemaError(
                     f"Spark would replace ${{...}} in the name {name!r}: rename it, or set "
@@ -981,34 +698,11 @@ def _require_plain_text(
                 )
 
 
-def _require_names(
-    table: LakeTarget, fields: Sequence[StructField], column_mapping: str | None
-) -> None:
-    """Raise an error for a name that the table format does not support."""
-    for path in _paths(fields):
-        name = ".".join(path)
-        if table.provider == "iceberg" and not path[-1]:
-            raise SchemaError(
-                f"the column {name!r} of {table} has an empty name, which Iceberg cannot write: "
-                "rename it"
-            )
-        if (
-            table.provider == "delta"
-            and column_mapping == "none"
-            and _RESERVED_BY_DELTA.intersection(path[-1])
-        ):
-            raise SchemaError(
-                f"the column {name!r} of {table} has one of the characters ' ,;{{}}()\\n\\t=' in "
-                "its name: rename it, or create the table with delta.columnMapping.mode=name (in "
-                f"this session, by {_MAPPING_OF_NEW_TABLES}=name)"
-            )
-
-
-def _paths(fields: Iterable[StructField]) -> Iterator[tuple[str, ...]]:
+def paths_of(fields: Iterable[StructField]) -> Iterator[tuple[str, ...]]:
     """Yield the path of each field, at every depth."""
     for each in fields:
         yield (each.name,)
-        yield from ((each.name, *path) for path in _paths(_fields_within(each.dataType)))
+        yield from ((each.name, *path) for path in paths_of(_fields_within(each.dataType)))
 
 
 def _fields_within(kind: DataType) -> list[StructField]:

@@ -15,7 +15,7 @@ from normalize.checkpoint.status import checkpoint_status
 from normalize.run import read_job, resync_job
 from normalize.tables.database import SyncDatabase
 from normalize.tables.schema_store import SchemaStore
-from normalize.tables.writers.lake import LakeSink
+from normalize.tables.writers.delta import DeltaSink
 from tests.support.databases import Message, maxwell
 from tests.support.job_file import job_file
 from tests.support.resyncing import ROWS, cut, left_behind, read_again, request, state
@@ -57,8 +57,8 @@ def killed_once_at_each(
         patch.setattr(of, name, killing)
 
     around(SchemaStore, "write_resync", lambda _, to: (to.phase, bool(to.until)))
-    around(LakeSink, "replace_rows", lambda *_: ("replace",))
-    around(LakeSink, "drop", lambda *_: ("drop",))
+    around(DeltaSink, "replace_rows", lambda *_: ("replace",))
+    around(DeltaSink, "drop", lambda *_: ("drop",))
     around(SchemaStore, "remove", lambda *_: ("remove",))
     around(
         SyncDatabase,

@@ -37,7 +37,7 @@ def rows(target: Any) -> list[tuple[Any, ...]]:
     with closing(sqlite3.connect(target.path)) as connection:
         return sorted(
             connection.execute(
-                "SELECT * FROM {}".format('"' + target.table.replace('"', '""') + '"')
+                "SELECT * FROM {}".format('"' + target.name.replace('"', '""') + '"')
             )
         )
 

@@ -19,8 +19,8 @@ from normalize.monitoring.explain_error import explain_error
 from normalize.tables.apply import apply_batch
 from normalize.tables.maintenance import damages
 from normalize.tables.targets import RefusedError, TargetError, Writer
-from normalize.tables.writers import delta_rs
-from tests.support.sinking import changelog, random_changelog
+from normalize.tables.writers import delta, delta_rs
+from tests.support.sinking import changelog, last_writer, random_changelog
 from tests.support.syncing import idle_query, micro_batch
 
 if TYPE_CHECKING:
@@ -73,11 +73,6 @@ def apply(spark: SparkSession, target: DeltaTarget, *changes: tuple[str, int, st
     apply_batch(rows, target, keys="id", order_by="id")
 
 
-def writer_of(target: DeltaTarget) -> str:
-    assert target.written is not None
-    return target.written.writer
-
-
 @pytest.mark.parametrize("kind", MADE)
 def test_rows_of_both_writers_in_turn(spark: SparkSession, tmp_path: Path, kind: str) -> None:
     path = str(tmp_path / "table")
@@ -93,7 +88,7 @@ def test_rows_of_both_writers_in_turn(spark: SparkSession, tmp_path: Path, kind:
     for number, changes in enumerate(stories):
         target = targets[number % 2]
         apply(spark, target, *changes)
-        assert writer_of(target) == ("delta-rs", "spark")[number % 2]
+        assert last_writer(path) == ("delta-rs", "spark")[number % 2]
         for of_row, key, name, part in changes:
             expected.pop(key, None)
             if of_row != "-D":
@@ -131,44 +126,47 @@ def test_rows_of_both_writers_in_turn(spark: SparkSession, tmp_path: Path, kind:
 
 @pytest.mark.parametrize("kind", OF_SPARK)
 def test_spark_writes_what_delta_rs_is_not_known_to_write(
-    spark: SparkSession, tmp_path: Path, kind: str
+    spark: SparkSession, tmp_path: Path, caplog: pytest.LogCaptureFixture, kind: str
 ) -> None:
     path, (tail, reason) = str(tmp_path / kind), OF_SPARK[kind]
     spark.sql(f"CREATE TABLE delta.`{path}` ({SCHEMA}) USING delta {tail}")
     target = DeltaTarget(path, only_writer=True)
-    apply(spark, target, ("+I", 1, "a", "x"))
-    assert target.written is not None
-    assert reason in target.written.reason
-    assert writer_of(target) == "spark"
+    with caplog.at_level("INFO", "normalize"):
+        apply(spark, target, ("+I", 1, "a", "x"))
+    (line,) = (each for each in caplog.messages if "is written by spark: " in each)
+    assert reason in line
     with pytest.raises(TargetError, match=f"cannot be written by delta-rs: .*{reason}"):
         apply(spark, DeltaTarget(path, only_writer=True, writer="delta-rs"), ("+I", 2, "a", "x"))
 
 
 def test_a_feature_that_the_table_gains_and_storage_that_others_write(
-    spark: SparkSession, tmp_path: Path
+    spark: SparkSession,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     path = str(tmp_path / "gains")
     target = DeltaTarget(path, only_writer=True)
     writers = []
     for changes in ([("+I", 1, "a", "x")], [("+I", 2, "b", "x")], [("-D", 1, "a", "x")]):
         apply(spark, target, *changes)
-        writers.append(writer_of(target))
+        writers.append(last_writer(path))
         if changes[0][1] == 2:
             enabled = "('delta.enableRowTracking' = 'true')"
             spark.sql(f"ALTER TABLE delta.`{path}` SET TBLPROPERTIES {enabled}")
     assert writers == ["delta-rs", "delta-rs", "spark"]
     assert [each.id for each in spark.table(f"delta.`{path}`").collect()] == [2]
     large = DeltaTarget(str(tmp_path / "large"), only_writer=True)
-    assert large.delta_rs is not None
     apply(spark, large, ("+I", 1, "a", "x"))
-    large.delta_rs.most_rewritten = 0
-    apply(spark, large, ("+U", 1, "b", "x"))
-    assert large.delta_rs.written is not None
-    assert large.delta_rs.written.reason == "the files to rewrite have more than 0 MiB"
+    monkeypatch.setattr(delta, "MOST_REWRITTEN", 0)
+    with caplog.at_level("INFO", "normalize"):
+        apply(spark, large, ("+U", 1, "b", "x"))
+    assert "is written by spark: the files to rewrite have more than 0 MiB" in caplog.text
     assert spark.table(large.sql_name).select("name").collect() == [("b",)]
+    monkeypatch.undo()
     shared = DeltaTarget(path)
     apply(spark, shared, ("+I", 3, "c", "x"))
-    assert writer_of(shared) == "spark"
+    assert last_writer(shared.name) == "spark"
     with pytest.raises(ArgumentError, match="on local storage, a commit that another Spark makes"):
         DeltaTarget(path, writer="delta-rs")
 
@@ -178,7 +176,7 @@ def test_a_table_of_the_catalog_by_its_name(spark: SparkSession, tmp_path: Path)
     for name in ("named_orders", "default.named_orders"):
         target = DeltaTarget(name, only_writer=True)
         apply(spark, target, ("+U", 1, name, "x"))
-        assert writer_of(target) == "delta-rs"
+        assert last_writer(str(tmp_path / "orders")) == "delta-rs"
         assert spark.table(name).select("id", "name").collect() == [(1, name)]
     spark.sql("DROP TABLE named_orders")
 
@@ -318,6 +316,4 @@ def test_error_that_follows_a_commit_is_named(
     assert "has micro-batch 0 of the query already" in caplog.messages[-1]
     (status,) = checkpoint_status(str(tmp_path / "checkpoint")).writers
     assert (status.writer, status.reason[: len(reason)]) == ("delta-rs", reason)
-    assert target.written is not None
-    assert target.written.reason == status.reason
     assert [tuple(row) for row in spark.table(f"delta.`{path}`").collect()] == [(1, "a")]

@@ -25,8 +25,9 @@ from normalize.core.arrow import spark_ddl
 from normalize.dataframe import type_ddl
 from normalize.tables.apply import apply_batch
 from normalize.tables.change_feed import from_change_feed, to_change_feed
+from normalize.tables.merge import merge_statement
 from normalize.tables.table_spec import TableSpec
-from normalize.tables.writers.lake import column_definition, merge_statement
+from normalize.tables.writers.lake import column_definition
 from tests.support.examples import examples
 from tests.support.hostile_names import (
     EVIL,

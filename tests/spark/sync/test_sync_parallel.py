@@ -5,7 +5,7 @@ from __future__ import annotations
 from threading import Barrier
 from typing import TYPE_CHECKING, Any
 
-from normalize.tables.writers.lake import LakeSink
+from normalize.tables.writers.delta import DeltaSink
 from tests.support.databases import maxwell
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ def test_no_statement_sees_the_properties_of_another(
 ) -> None:
     both, properties = Barrier(2, timeout=60), {}
 
-    def merge(sink: LakeSink, *_: Any) -> None:
+    def merge(sink: DeltaSink, *_: Any) -> None:
         # As Spark does with the number of an SQL execution.
         context = sink.spark.sparkContext
         context.setLocalProperty("tests.table", sink.table.name)
@@ -27,7 +27,7 @@ def test_no_statement_sees_the_properties_of_another(
         properties[sink.table.name] = context.getLocalProperty("tests.table")
 
     for name in ("merge", "merge_arrow"):
-        monkeypatch.setattr(LakeSink, name, merge)
+        monkeypatch.setattr(DeltaSink, name, merge)
     for table in ("orders", "items"):
         sync.produce(table, [maxwell(table, "insert", {"id": 1})])
     sync.run()

@@ -16,7 +16,9 @@ from normalize.tables.table_spec import (
     wider,
     written_spec,
 )
-from normalize.tables.writers.lake import DeltaTarget, IcebergTarget, LakeTarget, column_definition
+from normalize.tables.writers.delta import DeltaTarget
+from normalize.tables.writers.iceberg import IcebergTarget
+from normalize.tables.writers.lake import LakeTarget, column_definition
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

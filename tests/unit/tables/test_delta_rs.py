@@ -14,8 +14,9 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 
 from normalize import DeltaTarget
+from normalize.spark.memory import memory_left
 from normalize.tables.merge import merge_plan
-from normalize.tables.targets import ConflictError, RefusedError, memory_left
+from normalize.tables.targets import ConflictError, RefusedError
 from normalize.tables.writers import delta_rs
 
 PLAN = merge_plan(["id", "name"], ["id"])

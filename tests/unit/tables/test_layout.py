@@ -8,7 +8,7 @@ import pytest
 
 from cdc_formats.errors import ArgumentError
 from normalize import DeltaDatabase, DeltaTarget, IcebergTarget
-from normalize.tables.layout import Layout, StoredLayout, differences
+from normalize.tables.layout import Layout, StoredLayout
 from normalize.tables.table_options import TableOptions
 from normalize.tables.writers.lake import create_statement
 
@@ -23,9 +23,7 @@ def test_the_statements_of_a_new_table_quote_every_name() -> None:
         "CREATE TABLE IF NOT EXISTS `lake`.`db`.`t` (`i``d` int, `at` date) USING iceberg "
         "PARTITIONED BY (bucket(4, `i``d`), hours(`at`)) TBLPROPERTIES ('a\\'b' = 'true', 'n' = '1')"
     )
-    assert of.statements("iceberg", table.sql_name) == [
-        "ALTER TABLE `lake`.`db`.`t` WRITE LOCALLY ORDERED BY `i``d`"
-    ]
+    assert table.after_create(of) == ["ALTER TABLE `lake`.`db`.`t` WRITE LOCALLY ORDERED BY `i``d`"]
     months = Layout.of("month(at)", (), {})
     assert create_statement(DeltaTarget("/lake/t"), fields, None, months) == (
         "CREATE TABLE IF NOT EXISTS `delta`.`/lake/t` (`i``d` int, `at` date, `at_month` STRING "
@@ -58,11 +56,12 @@ def test_what_delta_refuses(options: dict[str, Any], text: str) -> None:
 
 def test_the_columns_of_a_layout() -> None:
     of = Layout.of("day(at)", (), {})
-    of.require_columns(["AT"], "delta")
+    of.require_columns(["AT"])
+    DeltaTarget.check_layout(of, ["AT"])
     with pytest.raises(ArgumentError, match="partition_by has 'at', which is not one of the"):
-        of.require_columns(["id"], "delta")
+        of.require_columns(["id"])
     with pytest.raises(ArgumentError, match="adds the column 'at_day', which the table has"):
-        of.require_columns(["at", "at_day"], "delta")
+        DeltaTarget.check_layout(of, ["at", "at_day"])
 
 
 def test_a_table_takes_precedence_over_its_database() -> None:
@@ -73,8 +72,16 @@ def test_a_table_takes_precedence_over_its_database() -> None:
 
 
 def test_partitions_of_delta_have_no_statement_and_protocol_features_are_no_difference() -> None:
-    of = Layout.of("id", (), {"delta.feature.x": "supported", "a": "1"})
+    of, table = Layout.of("id", (), {"delta.feature.x": "supported", "a": "1"}), DeltaTarget("t")
     same = StoredLayout(["ID"], [], {"a": "1"})
-    assert differences(of, same, "delta", "t") == []
-    (text,) = differences(of, same._replace(partition_by=["at"]), "delta", "t")
+    assert table.differences(of, same) == []
+    (text,) = table.differences(of, same._replace(partition_by=["at"]))
     assert text.startswith("no statement changes the partitions of a Delta table, which are (at)")
+
+
+def test_the_partitions_of_iceberg_are_replaced() -> None:
+    of, stored = Layout.of(["month(at)"], [], {}), StoredLayout(["days(at)"], [], {})
+    assert IcebergTarget("shop.orders").differences(of, stored) == [
+        "ALTER TABLE `shop`.`orders` DROP PARTITION FIELD days(at)",
+        "ALTER TABLE `shop`.`orders` ADD PARTITION FIELD months(`at`)",
+    ]
