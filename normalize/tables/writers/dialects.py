@@ -97,6 +97,17 @@ class Dialect:
         "SELECT COUNT(pg_terminate_backend(pid)) FROM pg_locks JOIN pg_stat_activity USING (pid) WHERE "
         "relation = to_regclass(?) AND pid <> pg_backend_pid() AND usename = current_user"
     )
+    # The same for a lock with a name, which a transaction takes.
+    try_lock: ClassVar[str] = (
+        "SELECT CAST(pg_try_advisory_xact_lock(hashtextextended(?, 0)) AS INT)"
+    )
+    lock: ClassVar[str] = "SELECT COUNT(pg_advisory_xact_lock(hashtextextended(?, 0)))"
+    end_owners: ClassVar[str] = (
+        "SELECT COUNT(pg_terminate_backend(pid)) FROM pg_locks JOIN pg_stat_activity USING (pid) WHERE "
+        "locktype = 'advisory' AND pid <> pg_backend_pid() AND usename = current_user AND "
+        "datname = current_database() AND CAST(classid AS BIGINT) << 32 | CAST(objid AS BIGINT) = "
+        "hashtextextended(?, 0)"
+    )
     timestamp_suffix: ClassVar[str] = "+00"
     copies: ClassVar[bool] = True
     """Whether its connection loads a file, by ``COPY``."""
@@ -183,20 +194,23 @@ class Dialect:
         *,
         partial_rows: bool = False,
         bases: Mapping[str, str] | None = None,
+        temporary: bool = False,
     ) -> str:
         """Return the statement that creates the staging table.
 
         The table has nullable columns of the target's types, the row kind, and the missing columns.
 
-        `bases` are the columns of the key whose row has the missing columns, as `columns`.
+        `bases` are the columns of the key whose row has the missing columns, as `columns`. A
+        temporary table goes with the transaction.
         """
         kind = self.staged_kinds(len(columns), partial_rows)
         names = ", ".join(
             f"{self.name(name)} AS {staged}"
             for name, staged in [*columns.items(), *(bases or {}).items()]
         )
+        what, then = ("TEMP", "ON COMMIT DROP ") if temporary else ("UNLOGGED", "")
         return (
-            f"CREATE UNLOGGED TABLE {self.table(staging)} AS SELECT {names}, {kind} FROM "
+            f"CREATE {what} TABLE {self.table(staging)} {then}AS SELECT {names}, {kind} FROM "
             f"{self.table(table)} WITH NO DATA"
         )
 
@@ -498,6 +512,7 @@ class MySql(Dialect):
         *,
         partial_rows: bool = False,
         bases: Mapping[str, str] | None = None,
+        temporary: bool = False,
     ) -> str:
         kind = self.staged_kinds(len(columns), partial_rows)
         names = ", ".join(

@@ -7,7 +7,8 @@ Spark's JDBC writer fills the staging table, and the transaction applies each mi
     workers ──Spark's JDBC writer──► products_changes_1f0c ──DELETE, INSERT ... ON CONFLICT (or ON DUPLICATE KEY)──► products
 
 Changes that the driver has as Arrow's columns get into PostgreSQL by ``COPY`` instead, without a job
-of Spark.
+of Spark: into a temporary table of the same transaction, on a connection that is kept for the next
+micro-batch.
 
 The columns of the staging table are called ``c0`` and so on: Spark's JDBC writer does not escape
 names, which come from messages.
@@ -115,6 +116,12 @@ def copy_text(table: pa.Table) -> pa.Table | None:
     if any(text is None for text in texts):
         return None
     return pa.table(texts, names=table.column_names)
+
+
+def copied_text(rows: ArrowRows, spec: TableSpec) -> pa.Table | None:
+    """Return the columns of the staging table as text; None if Spark must write them."""
+    kinds = [ROW_KIND, *[ABSENT_COLUMN] * spec.partial_rows]
+    return copy_text(rows.table.select([*kinds, *spec.names]))
 
 
 def _copy_value(column: pa.ChunkedArray) -> pa.ChunkedArray | None:
@@ -279,10 +286,31 @@ class DatabaseSink(Sink):
 
     def _merge(self, latest: DataFrame | ArrowRows, spec: TableSpec) -> None:
         """Apply the last change of each key, and complete partial rows, in one transaction."""
-        with self._staged(latest, spec) as staged:
+        text = copied_text(latest, spec) if isinstance(latest, ArrowRows) else None
+        if text is not None:
+            self._merge_copied(text, spec)
+            return
+        rows = latest.frame() if isinstance(latest, ArrowRows) else latest
+        with self._staged(rows, spec) as staged:
             staged.require_distinct_keys()
             with staged.transaction(running_batch(self.spark)) as is_new:
                 if is_new:
+                    staged.merge()
+
+    def _merge_copied(self, text: pa.Table, spec: TableSpec) -> None:
+        """Apply changes that are text, with a staging table that only this transaction has."""
+        with JdbcConnection.kept(self.spark, self.table) as connection:
+            staged = self._staging(connection, f"changes_{uuid4().hex}", spec)
+            batch = running_batch(self.spark)
+            if batch is not None:
+                connection.define(_batches(connection.dialect, self.table))
+            with connection.transaction():
+                connection.own(self._staging_table())
+                staged.create(spec, temporary=True)
+                staged.copy(text)
+                staged.require_distinct_keys()
+                # Last: another driver with the same checkpoint waits for the record.
+                if batch is None or _begun(connection, self.table, batch):
                     staged.merge()
 
     def widen(self, old: StructField, new: StructField, *, in_key: bool) -> list[str]:
@@ -357,26 +385,31 @@ class DatabaseSink(Sink):
         except TargetError:
             return False
 
+    def _staging(
+        self, connection: JdbcConnection, name: str, spec: TableSpec, *, with_bases: bool = False
+    ) -> _StagedRows:
+        spelled = connection.spelled(self.table.table, spec.names)
+        plan = spec.plan(dict(zip(spec.names, spelled, strict=True)).__getitem__)
+        return _StagedRows(
+            connection,
+            self.table,
+            name,
+            {column: f"c{index}" for index, column in enumerate(spelled)},
+            {key: f"b{part}" for part, key in enumerate(plan.primary_key) if with_bases},
+            plan,
+        )
+
     @contextmanager
-    def _staged(self, rows: DataFrame | ArrowRows, spec: TableSpec) -> Iterator[_StagedRows]:
+    def _staged(self, rows: DataFrame, spec: TableSpec) -> Iterator[_StagedRows]:
         with JdbcConnection.open(self.spark, self.table) as connection:
             name = self._staging_table()
             drop = f"DROP TABLE IF EXISTS {connection.dialect.table(name)}"
             connection.end_others(name)
             connection.execute(drop)
-            spelled = connection.spelled(self.table.table, spec.names)
-            plan = spec.plan(dict(zip(spec.names, spelled, strict=True)).__getitem__)
-            # `ArrowRows` have no earlier keys.
-            with_bases = not isinstance(rows, ArrowRows) and BASE_COLUMN in rows.columns
-            staged = _StagedRows(
-                connection,
-                self.table,
-                name,
-                {column: f"c{index}" for index, column in enumerate(spelled)},
-                {key: f"b{part}" for part, key in enumerate(plan.primary_key) if with_bases},
-                plan,
-            )
+            has_bases = BASE_COLUMN in rows.columns
+            staged = self._staging(connection, name, spec, with_bases=has_bases)
             try:
+                staged.create(spec)
                 staged.fill(rows, spec)
                 yield staged
             except BaseException:
@@ -420,22 +453,22 @@ class _StagedRows:
     bases: dict[str, str]
     plan: MergePlan
 
-    def fill(self, rows: DataFrame | ArrowRows, spec: TableSpec) -> None:
-        """Create the staging table, and write the rows into it."""
-        dialect, connection = self.connection.dialect, self.connection
-        connection.execute(
-            dialect.stage(
+    def create(self, spec: TableSpec, *, temporary: bool = False) -> None:
+        """Create the staging table; a temporary one goes with the transaction."""
+        self.connection.execute(
+            self.connection.dialect.stage(
                 self.name,
                 self.table.table,
                 self.names,
                 partial_rows=spec.partial_rows,
                 bases=self.bases,
+                temporary=temporary,
             )
         )
-        if isinstance(rows, ArrowRows):
-            if self._copied(rows.table, spec):
-                return
-            rows = rows.frame()
+
+    def fill(self, rows: DataFrame, spec: TableSpec) -> None:
+        """Write the rows into the staging table by Spark."""
+        dialect, connection = self.connection.dialect, self.connection
         kind = [ROW_KIND] * (ROW_KIND in rows.columns) + [ABSENT_COLUMN] * spec.partial_rows
         bases = [_base(column, part) for part, column in enumerate(spec.primary_key) if self.bases]
         renamed = rows.select(*kind, *positional(spec.names), *bases)
@@ -447,13 +480,16 @@ class _StagedRows:
             staged.write.format("jdbc").options(**options).mode("append").save()
             self._require_once(rows.count())
 
-    def _copied(self, rows: pa.Table, spec: TableSpec) -> bool:
-        """Write the rows into the staging table by ``COPY``; False if Spark must write them."""
-        dialect, kind = self.connection.dialect, [ROW_KIND, *[ABSENT_COLUMN] * spec.partial_rows]
-        text = copy_text(rows.select([*kind, *spec.names]))
-        if text is None:
-            return False
-        columns = dialect.names([*kind, *self.names.values()])
+    def copy(self, text: pa.Table) -> None:
+        """Write the rows into the staging table by ``COPY``.
+
+        Parameters
+        ----------
+        text : pyarrow.Table
+            That of `copied_text`.
+        """
+        dialect, kinds = self.connection.dialect, text.column_names[: -len(self.names)]
+        columns = dialect.names([*kinds, *self.names.values()])
         copy = (
             f"COPY {dialect.table(self.name)} ({columns}) FROM STDIN (FORMAT csv, ENCODING 'UTF8')"
         )
@@ -463,7 +499,6 @@ class _StagedRows:
             csv.write_csv(text, file, csv.WriteOptions(include_header=False))
             with java_stream(self.connection.spark, file) as stream:
                 self.connection.java.getCopyAPI().copyIn(copy, stream)
-        return True
 
     def _require_once(self, count: int) -> None:
         """Raise an error if rows were staged twice.
@@ -552,16 +587,9 @@ def _record(
 ) -> Record | None:
     """Return the record of a query's last micro-batch in a table; None without one."""
     name = connection.dialect.table(table.batches)
-    version, moved = (
-        connection.number(
-            f"SELECT batch_id FROM {name} WHERE query_id = ? AND table_name = ? {lock}",
-            query,
-            table.table,
-        )
-        for query in (batch.application, batch.query)
-    )
-    # Release 0.2.0 stored the numbers of change feeds and of micro-batches with key changes.
-    return record_of(version) if version is not None else None if moved is None else Record(moved)
+    query = f"SELECT batch_id FROM {name} WHERE query_id = ? AND table_name = ? {lock}"
+    version = connection.number(query, batch.application, table.table)
+    return None if version is None else record_of(version)
 
 
 def _begun(connection: JdbcConnection, table: JdbcTarget, batch: Batch) -> bool:
@@ -675,6 +703,22 @@ def _warn_of_losses(
 # --------------------------------------------------------------------------------------------------
 # the connection
 
+_idle: dict[tuple[Any, ...], list[JdbcConnection]] = {}
+"""The connections that are kept between micro-batches, by login: as many as tables are written at a
+time."""
+_PATIENCE = 5  # seconds
+
+
+def _answering(idle: list[JdbcConnection]) -> JdbcConnection | None:
+    """Take a connection whose server answers, and close those before it."""
+    while idle:
+        with suppress(Exception):  # it is broken, or another thread took it
+            connection = idle.pop()
+            if connection.java.isValid(_PATIENCE):
+                return connection
+            connection.java.close()
+    return None
+
 
 @dataclass(frozen=True)
 class JdbcConnection:
@@ -687,18 +731,45 @@ class JdbcConnection:
     of: JdbcTable
 
     @classmethod
-    @contextmanager
-    def open(cls, spark: SparkSession, table: JdbcTable) -> Iterator[JdbcConnection]:
-        """Yield a connection that is opened as by Spark's JDBC writer, and close it."""
+    def _new(cls, spark: SparkSession, table: JdbcTable) -> JdbcConnection:
         dialect = dialect_of(table.url)
         options = jdbc_options(table, dialect)
         with database_errors(table):
             java = jdbc_connection(spark, options)
+        connection = cls(java, spark, dialect, options, table)
         try:
-            connection = cls(java, spark, dialect, options, table)
-            yield replace(connection, dialect=connection.refined())
-        finally:
+            return replace(connection, dialect=connection.refined())
+        except BaseException:
             java.close()
+            raise
+
+    @classmethod
+    @contextmanager
+    def open(cls, spark: SparkSession, table: JdbcTable) -> Iterator[JdbcConnection]:
+        """Yield a connection that is opened as by Spark's JDBC writer, and close it."""
+        connection = cls._new(spark, table)
+        try:
+            yield connection
+        finally:
+            connection.java.close()
+
+    @classmethod
+    @contextmanager
+    def kept(cls, spark: SparkSession, table: JdbcTable) -> Iterator[JdbcConnection]:
+        """Yield a connection that an earlier block kept, or a new one, which is kept after it.
+
+        After an error it is closed.
+        """
+        login = table.url, table.user, table.password, *sorted(table.options.items())
+        idle = _idle.setdefault(login, [])
+        connection = _answering(idle) or cls._new(spark, table)
+        try:
+            yield replace(connection, spark=spark, of=table)
+        except BaseException:
+            with suppress(*java_error_types()):
+                connection.java.close()
+            raise
+        idle.append(connection)
 
     def execute(self, statement: str, *parameters: str) -> None:
         """Run a statement."""
@@ -708,8 +779,21 @@ class JdbcConnection:
     def end_others(self, table: str) -> None:
         """End the connections that have a lock on a table which only this query uses."""
         text, table = self.dialect.end_others, self.dialect.table(table)
-        if text and (ended := self.number(text, table)):
-            log([Notice((table,), f"{self.of}: ended {ended} connections of an earlier run")])
+        if text:
+            self._end(text, table)
+
+    def own(self, name: str) -> None:
+        """Take a lock that only this query uses, until the transaction ends.
+
+        The connections that have it are ended.
+        """
+        if not self.number(self.dialect.try_lock, name):
+            self._end(self.dialect.end_owners, name)
+            self.number(self.dialect.lock, name)
+
+    def _end(self, text: str, name: str) -> None:
+        if ended := self.number(text, name):
+            log([Notice((name,), f"{self.of}: ended {ended} connections of an earlier run")])
 
     def define(self, statement: str) -> None:
         """Run a definition, also while another connection creates the same table.

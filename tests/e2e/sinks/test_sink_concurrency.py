@@ -1,4 +1,4 @@
-"""Two queries write one table of a database: deadlocks, and a table that both create."""
+"""Connections that write one table of a database: deadlocks, creation, and those of an earlier run."""
 
 from __future__ import annotations
 
@@ -6,13 +6,18 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import TYPE_CHECKING
+from uuid import uuid4
 
+import pyarrow as pa
 import pytest
 
 from normalize import JdbcTarget
 from normalize.tables.apply import apply_batch
+from normalize.tables.table_spec import TableSpec
+from normalize.tables.targets import ArrowRows, UnavailableError
 from normalize.tables.writers.jdbc import JdbcConnection
 from tests.support.sinking import NewSink, changelog
+from tests.support.syncing import micro_batch
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -103,4 +108,45 @@ def test_a_table_that_another_writer_creates_meanwhile(
             ):
                 time.sleep(0.05)
         writing.result()
+    assert sink.rows() == [(1, 2)]
+
+
+def test_a_connection_is_kept_and_one_of_an_earlier_run_that_has_locks_is_ended(
+    spark: SparkSession, new_sink: NewSink, caplog: pytest.LogCaptureFixture
+) -> None:
+    from pyspark.sql.types import IntegerType, StructField
+
+    sink, query = new_sink("postgresql"), str(uuid4())
+    spec = TableSpec(tuple(StructField(name, IntegerType()) for name in ("id", "v")), ("id",))
+    with JdbcConnection.open(spark, sink.table) as other:
+        other.execute(f"CREATE TABLE {sink.sql_name} (id INT PRIMARY KEY, v INT)")
+
+    def write(number: int) -> None:
+        columns = {"id": pa.array([1], pa.int32()), "v": pa.array([number], pa.int32())}
+        rows = pa.table({"row_kind": ["+U"], **columns})
+        with micro_batch(spark, query, number):
+            latest = ArrowRows(rows, lambda: spark.createDataFrame(rows))
+            sink.table.sink(spark).merge_arrow(latest, spec)
+
+    write(0)
+    opened = JdbcConnection.open(spark, sink.table), JdbcConnection.open(spark, sink.table)
+    with opened[0] as other, opened[1] as watching, ThreadPoolExecutor(2) as pool:
+        with other.transaction():
+            other.execute(f"UPDATE {sink.sql_name} SET v = 9")
+            earlier = pool.submit(write, 1)
+            while not watching.number(WAITING["postgresql"]) and not earlier.done():
+                time.sleep(0.05)
+            later = pool.submit(write, 1)
+            while "ended 1 connections of an earlier run" not in caplog.text and not later.done():
+                time.sleep(0.05)
+        later.result()
+        assert isinstance(earlier.exception(), UnavailableError)
+        assert sink.rows() == [(1, 1)]
+        # The kept connection is gone, and another one is opened.
+        ended = watching.number(
+            "SELECT COUNT(pg_terminate_backend(pid)) FROM pg_stat_activity WHERE state = 'idle' AND "
+            "pid <> pg_backend_pid() AND query = 'COMMIT'"
+        )
+        assert ended
+        write(2)
     assert sink.rows() == [(1, 2)]
