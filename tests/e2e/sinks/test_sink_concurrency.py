@@ -111,6 +111,7 @@ def test_a_table_that_another_writer_creates_meanwhile(
     assert sink.rows() == [(1, 2)]
 
 
+@pytest.mark.postgres
 def test_a_connection_is_kept_and_one_of_an_earlier_run_that_has_locks_is_ended(
     spark: SparkSession, new_sink: NewSink, caplog: pytest.LogCaptureFixture
 ) -> None:
