@@ -3,6 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from normalize import DeltaTarget
+from normalize.tables.apply import apply_batch
+from tests.support.sinking import changelog
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 INSTANTS = (
     "-0044-03-15 00:00:00",
@@ -51,3 +59,25 @@ def literal(value: str | None, kind: str) -> str:
         return f"CAST(NULL AS {kind})"
     escaped = value.replace("\\", "\\\\").replace("'", "\\'")
     return f"CAST('{escaped}' AS {kind})"
+
+
+SCHEMA = (
+    "id INT, name STRING, part STRING, price DECIMAL(20,4), at TIMESTAMP, local TIMESTAMP_NTZ, "
+    "day DATE, raw BINARY, tags ARRAY<STRING>, sizes MAP<STRING, INT>, doc STRUCT<a: BIGINT, b: TIMESTAMP>"
+)
+VALUES = (
+    "CAST('1234567890123456.7891' AS DECIMAL(20,4)) AS price",
+    "TIMESTAMP'2026-03-08 07:30:00.000001Z' AS at",
+    "TIMESTAMP_NTZ'2026-03-08 02:30:00' AS local",
+    "DATE'2026-01-02' AS day",
+    "X'00ff' AS raw",
+    "array('a', NULL) AS tags",
+    "map('k', 1) AS sizes",
+    "struct(1L AS a, TIMESTAMP'2026-03-08 07:30:00Z' AS b) AS doc",
+)
+
+
+def apply(spark: SparkSession, target: DeltaTarget, *changes: tuple[str, int, str, str]) -> None:
+    """Apply changes with values of all types."""
+    rows = changelog(spark, "id INT, name STRING, part STRING", changes).selectExpr("*", *VALUES)
+    apply_batch(rows, target, keys="id", order_by="id")

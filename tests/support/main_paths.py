@@ -69,7 +69,7 @@ MAIN_PATHS = {
     ),
     "what must not be lost": (
         "e2e/sync/test_sync_guards.py::test_topic_that_is_created_again_ends_the_running_query",
-        "e2e/sync/test_sync_guards.py::test_table_that_is_restored_alone_and_then_with_its_checkpoint[delta-rs]",
+        "e2e/sync/test_sync_drivers.py::test_table_that_is_restored_alone_and_then_with_its_checkpoint[delta-rs]",
         "spark/sync/test_restarts.py::test_page_has_each_change",
         "spark/sync/test_restarts.py::test_cell[While the query is stopped-the target is missing-error: `TARGET_MISSING`]",
         "spark/sync/test_restarts_of_targets.py::test_cell[While the query is stopped-the checkpoint was set back-error: `BATCH_ORDER`]",

@@ -22,7 +22,7 @@ from tests.support.restarts import (
 FUNCTION = "sync_table"
 
 
-@cells_of(FUNCTION)
+@cells_of(FUNCTION, on_log=False)
 def test_cell(
     restarted: Query, caplog: pytest.LogCaptureFixture, section: str, change: str, content: str
 ) -> None:
