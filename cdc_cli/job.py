@@ -104,8 +104,14 @@ def run(
         bool,
         typer.Option(
             "--check",
-            help="Only check the file, its format, the broker, the topics and the folders, without "
-            "Spark, and say what is not checked.",
+            help="Only check the file, its format, the broker, the topics, the folders, and the tables "
+            "of a sample, without Spark, and say what is not checked.",
+        ),
+    ] = False,
+    spark: Annotated[
+        bool,
+        typer.Option(
+            "--spark", help="With `--check`: check expressions and targets by Spark, too."
         ),
     ] = False,
     json: Json = False,
@@ -117,13 +123,17 @@ def run(
     `cdc init` writes a job file.
     """
     from normalize.run import check_job, read_job, run_job
+    from normalize.run.supervise import session_of
 
     if check:
-        for finding in check_job(read_job(job)):
-            print_message(str(finding), "" if finding.is_checked else "yellow")
-    else:
-        with screen(json=json) as report:
-            run_job(read_job(job), report=report)
+        checked, colors = read_job(job), {"ok": "", "not checked": "yellow", "error": "red"}
+        failed = False
+        for finding in check_job(checked, session_of(checked) if spark else None):
+            print_message(str(finding), colors[finding.state])
+            failed |= finding.state == "error"
+        raise typer.Exit(int(failed))
+    with screen(json=json) as report:
+        run_job(read_job(job), report=report)
 
 
 def maintain(

@@ -135,7 +135,7 @@ def local_session(
             )
     if SparkContext._active_spark_context is None:
         find_java()  # PySpark says JAVA_GATEWAY_EXITED without it
-    coordinates = _coordinates(packages)
+    jars = _jars(coordinates(packages))
     settings: dict[str, Any] = {
         **_SETTINGS,
         **_sink_settings(packages),
@@ -147,7 +147,7 @@ def local_session(
         _compare(running, settings)
         return running
     settings["spark.jars"] = ",".join(
-        [*filter(None, [settings.get("spark.jars")]), *map(str, _jars(coordinates))]
+        [*filter(None, [settings.get("spark.jars")]), *map(str, jars)]
     )
     log_settings = Path(__file__).with_name("log4j2.properties").as_uri()
     settings[_JAVA_OPTIONS] = (
@@ -181,10 +181,19 @@ def package_jars(packages: Sequence[str]) -> list[Path]:
     packages : sequence of str
         Same as `local_session`.
     """
-    return _jars(_coordinates(packages))
+    return _jars(coordinates(packages))
 
 
-def _coordinates(packages: Sequence[str]) -> list[str]:
+def coordinates(packages: Sequence[str]) -> list[str]:
+    """Return the Maven coordinates of Spark's Kafka source and of packages.
+
+    Raises
+    ------
+    ArgumentError
+        When a package is neither a known name nor Maven coordinates.
+    MissingDependencyError
+        When there is none for this version of Spark.
+    """
     return [each if each.count(":") == 2 else package(each) for each in ("kafka", *packages)]
 
 

@@ -7,8 +7,9 @@
 from cdc_formats.errors import missing_dependency
 
 try:
+    from .check import check_job
     from .events import Event
-    from .job import Job, check_job, job_schema, read_job
+    from .job import Job, job_schema, read_job
     from .supervise import maintain_job, resync_job, run_job
 except ImportError as error:
     raise missing_dependency(error, "run") from None

@@ -31,10 +31,10 @@ def main(arguments: list[str] | None = None) -> int:
     try:
         job = read_job(parsed.job)
         if parsed.check:
-            for finding in check_job(job):
-                print(finding)
-        else:
-            run_job(job, report=_print_json if parsed.json else log_event)
+            findings = list(check_job(job))
+            print(*findings, sep="\n")
+            return int(any(each.state == "error" for each in findings))
+        run_job(job, report=_print_json if parsed.json else log_event)
     except Exception as error:
         if parsed.traceback:
             raise

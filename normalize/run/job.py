@@ -1,4 +1,4 @@
-"""A job file: the arguments of `sync_database`, where the query runs, and the check of all of it.
+"""A job file: the arguments of `sync_database`, and where the query runs.
 
 The names and types are those of the Python functions, from which this module reads them: an option
 that `sync_database`, `TableOptions` or a database gets is an option of the file, too.
@@ -10,8 +10,7 @@ import inspect
 import math
 import os
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Mapping
 from dataclasses import MISSING, Field, dataclass, field, fields
 from difflib import get_close_matches
 from functools import cache
@@ -25,21 +24,16 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 from cdc_formats.errors import (
     ArgumentError,
     ChangelogError,
-    DecodeError,
     MissingDependencyError,
-    SchemaError,
 )
-from cdc_formats.format import Format
 from cdc_formats.topics.client import from_environment
-from normalize.arguments import as_format, check_location, names_of
+from normalize.arguments import as_format, check_location
 from normalize.decode.check import check_readable
 from normalize.kafka.reader_options import reader_options
 from normalize.tables.database import check_arguments, sync_database
 from normalize.tables.database_target import Database, DeltaDatabase, IcebergDatabase, JdbcDatabase
 from normalize.tables.policy import Maintenance
-from normalize.tables.route import Router
-from normalize.tables.schema import Record, decide, open_types, questions_text
-from normalize.tables.table_options import AS_IS, QUESTION, Selection, TableOptions
+from normalize.tables.table_options import AS_IS, QUESTION, TableOptions
 
 _DATABASES = {"delta": DeltaDatabase, "iceberg": IcebergDatabase, "jdbc": JdbcDatabase}
 _UNKNOWN = re.compile(r"Object contains unknown field `(.*?)`(?: - at `(.*)`)?")
@@ -425,125 +419,3 @@ def _made(kind: Callable[..., Any], options: msgspec.Struct, path: str) -> Any:
         return kind(**{name: getattr(options, name) for name in options.__struct_fields__})
     except ChangelogError as error:
         raise ArgumentError(f"{error.args[0]} - at `$.{path}`") from None
-
-
-# --------------------------------------------------------------------------------------------------
-# Checks of a job file that need no Spark.
-
-_LOCAL = re.compile(r"(?:file:/*)?(/.*)")
-
-
-@dataclass(frozen=True)
-class Finding:
-    """A result of a check.
-
-    Attributes
-    ----------
-    is_checked : bool
-        Whether the check was possible.
-    text : str
-    """
-
-    is_checked: bool
-    text: str
-
-    def __str__(self) -> str:
-        return f"{'ok' if self.is_checked else 'not checked'}: {self.text}"
-
-
-def check_job(job: Job) -> Iterator[Finding]:
-    """Check a job that `read_job` has read: its format, broker, topics and folders.
-
-    Parameters
-    ----------
-    job : Job
-
-    Yields
-    ------
-    Finding
-
-    Raises
-    ------
-    ChangelogError
-        At the first part that cannot work.
-    """
-    arguments = job.arguments
-    yield Finding(True, "the file, whose questions have answers")
-    format = as_format(arguments["format"], arguments["format_options"])
-    _check_tables(job, format)
-    tables = arguments["tables"]
-    yield Finding(True, f"the format {format.identifier}, and the types of {len(tables)} tables")
-    yield from _kafka(job, format)
-    target = arguments["target"]
-    if isinstance(target, JdbcDatabase):
-        yield Finding(False, f"the target {target.url}, to which only Spark's driver connects")
-    else:
-        yield _folder("the target", target.name)
-    yield _folder("schema_location", arguments["schema_location"])
-    yield _folder("checkpoint_location", job.checkpoint_location)
-    yield Finding(
-        False, "what Spark reads: packages, settings, conditions (where), existing tables and files"
-    )
-
-
-def _check_tables(job: Job, format: Format) -> None:
-    for name, options in job.arguments["tables"].items():
-        try:
-            options.check_types(format)
-        except (ArgumentError, SchemaError) as error:
-            raise ArgumentError(f"tables.{name}: {error.args[0]}") from None
-
-
-def _kafka(job: Job, format: Format) -> Iterator[Finding]:
-    arguments = job.arguments
-    options = reader_options(arguments["topic"], arguments["options"])
-    selection = Selection.of(
-        names_of(arguments["include"]), names_of(arguments["exclude"]), arguments["tables"]
-    )
-    router = Router(format, selection)
-    sampled = check_readable(
-        options,
-        router.route,
-        fail=arguments["mode"] == "FAILFAST",
-        error_excerpt=format.error_excerpt,
-    )
-    if sampled is None:
-        yield Finding(False, "the broker, the login and the topics: see the warning")
-        return
-    topics = ", ".join(sampled.topics) or "no topic matches the pattern yet"
-    records, samples = [*sampled.oldest, *sampled.newest], dict[str, list[Record]]()
-    yield Finding(True, f"the broker and the login; topics: {topics}; {len(records)} records read")
-    for each in records:
-        with suppress(DecodeError):  # the mode decides
-            routed = router.route(each.topic, each.key, each.value, each.headers)
-            samples.setdefault(routed.table, []).append((each.key, each.value, each.headers))
-    for table in sorted(samples.keys() - {""}):
-        with suppress(ChangelogError):  # the query explains it
-            yield from _open_types(job, format, table, samples[table])
-
-
-def _open_types(
-    job: Job, format: Format, table: str, records: Sequence[Record]
-) -> Iterator[Finding]:
-    """Yield the columns of a table whose types its sample does not show."""
-    options = job.arguments["tables"].get(table, TableOptions())
-    schema = decide(table, records, format=format, passed_options=(), options=options)
-    masks = format.handling.masks.of_columns(schema.names, table)
-    if questions := open_types(schema, options, masks):
-        yield Finding(
-            False,
-            f"types in {table}: {questions_text(schema.columns, questions)}. Write them, or {AS_IS}, "
-            f"into tables.{table}.types (on_question is {job.arguments['target'].on_question})",
-        )
-
-
-def _folder(name: str, location: str) -> Finding:
-    """Check that a local folder, or the nearest one that exists above it, can be written."""
-    local = _LOCAL.fullmatch(location)
-    if local is None:
-        return Finding(False, f"{name} {location}, which is not a folder of this machine")
-    path = Path(local[1])
-    existing = next(each for each in (path, *path.parents) if each.exists())
-    if not existing.is_dir() or not os.access(existing, os.W_OK):
-        raise ArgumentError(f"{name} {location}: {existing} is not a folder that can be written")
-    return Finding(True, f"{name} {location}")

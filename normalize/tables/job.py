@@ -502,46 +502,26 @@ class TableJob:
         """
         if schema.columns and schema.columns == self._usable:
             return
-        self._require_free_names(schema)
-        names = [*schema.names]
-        lower = [name.lower() for name in names]
-        names += [name for name in self.policy.select if names and name.lower() not in lower]
-        unknown = [name for name in self.policy.track_history if name not in names]
-        if unknown and names:
-            raise ArgumentError(
-                f"track_history has {unknown[0]!r}, which is not one of its columns: "
-                f"{', '.join(names)}"
-            )
-        policy = self.policy
-        added = policy.deleted_column, policy.position_column, policy.shard_column
-        names += filter(None, added)
-        if schema.columns:
-            layout = policy.layout_of(names)
-            layout.require_columns(names)
-            self.of.check_layout(layout, names)
+        require_free_names(schema, self.policy, self.remedy)
+        require_written(schema, self.policy, self.of)
         self._require_condition(schema)
         self._usable = schema.columns
 
-    def _require_free_names(self, schema: TableSchema) -> None:
-        """Raise an error if the source has a column with the name of one that the table gets."""
-        policy = self.policy
-        reserved = (ROW_KIND, ABSENT_COLUMN, BASE_COLUMN, PLACE, SUMMARY)
-        versions = (START_AT, END_AT) if policy.is_history else ()
-        own = [
-            *((name, "a column of the query", "exclude_columns") for name in reserved),
-            *((name, "a column of a history", "exclude_columns") for name in versions),
-            (policy.position_column, "position_column", "position_column"),
-            (policy.deleted_column, "deleted_column", "deleted_column"),
-            (policy.shard_column, "shard_column", "shard_column"),
-        ]
-        names = {
-            name.lower(): name for name in {*schema.names, *schema.primary_key, *policy.select}
-        }
-        for name, what, option in own:
-            if name is not None and (taken := names.get(name.lower())):
-                raise SyncError(
-                    f"its column {quote(taken)} has the name of {what}: {self.remedy(option)}"
-                )
+    def check_target(self, schema: TableSchema) -> None:
+        """Raise an error if the target cannot have a schema; the table is not created.
+
+        Raises
+        ------
+        ChangelogError
+        """
+        self.require_usable(schema)
+        names = self.replacement(schema, remove_missing=False).names
+        options = ChangeOptions(self.policy.shard, position_column=self.policy.position_column)
+        fields = written_fields(self.plan(schema), options)
+        spec = self.required_columns(
+            [each for each in fields if each.name in names], self._key(schema)
+        )
+        self.sink(self.target_name()).needed(spec)
 
     def _require_condition(self, schema: TableSchema) -> None:
         policy = self.policy
@@ -826,3 +806,49 @@ class TableJob:
 
 def _frame(query: Query, rows: DataFrame | ArrowChanges) -> DataFrame:
     return rows.frame(query.spark) if isinstance(rows, ArrowChanges) else rows
+
+
+def require_free_names(
+    schema: TableSchema, policy: TablePolicy, remedy: Callable[[str], str]
+) -> None:
+    """Raise an error if the source has a column with the name of one that the table gets.
+
+    Raises
+    ------
+    SyncError
+    """
+    reserved = (ROW_KIND, ABSENT_COLUMN, BASE_COLUMN, PLACE, SUMMARY)
+    versions = (START_AT, END_AT) if policy.is_history else ()
+    own = [
+        *((name, "a column of the query", "exclude_columns") for name in reserved),
+        *((name, "a column of a history", "exclude_columns") for name in versions),
+        (policy.position_column, "position_column", "position_column"),
+        (policy.deleted_column, "deleted_column", "deleted_column"),
+        (policy.shard_column, "shard_column", "shard_column"),
+    ]
+    names = {name.lower(): name for name in {*schema.names, *schema.primary_key, *policy.select}}
+    for name, what, option in own:
+        if name is not None and (taken := names.get(name.lower())):
+            raise SyncError(f"its column {quote(taken)} has the name of {what}: {remedy(option)}")
+
+
+def require_written(schema: TableSchema, policy: TablePolicy, of: type[TableTarget]) -> None:
+    """Raise an error if a history or a layout has a column that is not written.
+
+    Raises
+    ------
+    ArgumentError
+    """
+    names = [*schema.names]
+    lower = [name.lower() for name in names]
+    names += [name for name in policy.select if names and name.lower() not in lower]
+    unknown = [name for name in policy.track_history if name not in names]
+    if unknown and names:
+        raise ArgumentError(
+            f"track_history has {unknown[0]!r}, which is not one of its columns: {', '.join(names)}"
+        )
+    names += filter(None, (policy.deleted_column, policy.position_column, policy.shard_column))
+    if schema.columns:
+        layout = policy.layout_of(names)
+        layout.require_columns(names)
+        of.check_layout(layout, names)

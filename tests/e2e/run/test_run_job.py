@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from cdc_formats.errors import ArgumentError
 from normalize.run import Event, Job, check_job, maintain_job, read_job, run_job
 from tests.support.databases import maxwell
 from tests.support.job_file import job_file
@@ -61,8 +62,8 @@ def test_a_failed_query_starts_again_and_fails_at_the_limit(
         f"ok: the target {tmp_path / 'lake'}",
         f"ok: schema_location {tmp_path / 'schemas'}",
         f"ok: checkpoint_location {tmp_path / 'checkpoint'}",
-        "not checked: what Spark reads: packages, settings, conditions (where), existing tables "
-        "and files",
+        "not checked: what Spark reads: settings, expressions (where, select), existing tables and "
+        "files, databases. With --spark it is checked",
     ]
 
     handlers = signal.getsignal(signal.SIGTERM), signal.getsignal(signal.SIGINT)
@@ -141,3 +142,37 @@ class _without_kafka_at_the_first_restart(logging.Filter):  # noqa: N801 - a con
             self.arguments["options"] = self.down if down else self.options
             self.arguments["check"] = down
         return True
+
+
+def test_a_check_finds_what_a_sample_and_spark_show(
+    spark: SparkSession, kafka: LocalKafka, tmp_path
+) -> None:
+    names = ("tags", "items", "lines", "orders")
+    topic = new_topic(kafka, [maxwell(name, "insert", {"id": 1, "tag": "a"}) for name in names])
+    tables = {
+        "shop.tags": {"primary_key": "nosuch"},
+        "shop.itemz": {},
+        "shop.items": {"types": {"idd": "INT"}, "select": {"x": "uper(tag)"}},
+        "shop.lines": {"partition_by": ["nocol"]},
+        "shop.orders": {"primary_key": ["id", "tag"]},
+    }
+    target = {"delta": {"name": str(tmp_path / "lake"), "cluster_by": ["tagg"]}}
+    wrong = {"tables": tables, "target": target, "mode": {"topic": "no.such.topic"}}
+    job = read_job(job_file(kafka, tmp_path, topic, **wrong))
+    found = [str(each) for each in check_job(job, spark)]
+    expected = [
+        "error: the topic of dead letters, 'no.such.topic', does not exist: create it",
+        "not checked: tables.shop.itemz: no sampled record is of it (is it 'shop.items'?)",
+        "not checked: tables.shop.items.types has 'idd', which no sampled record has (is it 'id'?)",
+        "error: shop.items: [ARGUMENT] select of 'x' is not an expression of a row: [UNRESOLVED_ROUTINE]",
+        "error: shop.lines: [ARGUMENT] partition_by has 'nocol', which is not one of the columns",
+        "not checked: shop.orders: its records name the key (id), and its primary key is (id, tag)",
+        "ok: shop.orders: its expressions and its target",
+        "error: shop.tags: [SYNC] its primary key has nosuch, which is not one of its columns",
+        "not checked: the target is laid out by 'tagg', which no sampled table has (is it 'tag'?)",
+    ]
+    of_tables = [line for line in found if "shop." in line or "tagg" in line or "letters" in line]
+    assert [line[: len(of)] for line, of in zip(of_tables, expected, strict=True)] == expected
+    job = read_job(job_file(kafka, tmp_path, topic, packages=["foo"]))
+    with pytest.raises(ArgumentError, match="no package of 'foo' is known"):
+        list(check_job(job))
