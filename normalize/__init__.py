@@ -16,12 +16,15 @@ if TYPE_CHECKING:
     from .api import decode_changelog, from_kafka_changelog, to_kafka_changelog
     from .kafka.dead_letter import DeadLetter
     from .local_kafka import LocalKafka
+    from .monitoring.metrics_listener import MetricsListener
     from .query import ChangelogNormalize
     from .session import local_session
-    from .tables.apply import apply_changes
+    from .tables.apply import apply_batch, apply_changes
     from .tables.database import sync_database
     from .tables.database_target import DeltaDatabase, IcebergDatabase, JdbcDatabase
+    from .tables.policy import Maintenance
     from .tables.sync_table import sync_table
+    from .tables.table_options import TableOptions
     from .tables.writers.delta import DeltaTarget
     from .tables.writers.iceberg import IcebergTarget
     from .tables.writers.jdbc import JdbcTarget
@@ -38,7 +41,11 @@ _HOME = {
     "JdbcSource": "verify.database_table",
     "JdbcTarget": "tables.writers.jdbc",
     "LocalKafka": "local_kafka",
+    "Maintenance": "tables.policy",
+    "MetricsListener": "monitoring.metrics_listener",
+    "TableOptions": "tables.table_options",
     "aggregate_changes": "aggregates",
+    "apply_batch": "tables.apply",
     "apply_changes": "tables.apply",
     "decode_changelog": "api",
     "from_kafka_changelog": "api",
@@ -63,7 +70,11 @@ __all__ = [
     "JdbcSource",
     "JdbcTarget",
     "LocalKafka",
+    "Maintenance",
+    "MetricsListener",
+    "TableOptions",
     "aggregate_changes",
+    "apply_batch",
     "apply_changes",
     "decode_changelog",
     "from_kafka_changelog",
@@ -87,3 +98,7 @@ def __getattr__(name: str) -> Any:
         from cdc_formats.errors import missing_dependency
 
         raise missing_dependency(error) from None
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *__all__])

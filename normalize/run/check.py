@@ -182,11 +182,11 @@ def _tables(
 
 def _synced(job: Job, spark: SparkSession) -> SyncDatabase:
     """Return the query of a job, which is not started."""
-    given = job.arguments
+    arguments = job.arguments
     names = "target", "topic", "format", "format_options", "options", "schema_location", "mode"
-    query = Query.of(spark, *(given[name] for name in names))
-    route = Route(query.format, Selection.of((), (), given["tables"]), False, None)
-    return SyncDatabase(query, given["target"], given["tables"], route, "fail", "guess", 1)
+    query = Query.of(spark, *(arguments[name] for name in names))
+    route = Route(query.format, Selection.of((), (), arguments["tables"]), False, None)
+    return SyncDatabase(query, arguments["target"], arguments["tables"], route, "fail", "guess", 1)
 
 
 def _table(

@@ -6,7 +6,7 @@ import json
 import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from datetime import datetime, timezone
+from datetime import datetime, timedelta, timezone
 from typing import Any, Literal
 
 from pyspark.sql.streaming.query import StreamingQuery
@@ -115,10 +115,22 @@ class BatchReporter:
             number: each for number, each in self._tables.items() if number > batch.batch
         }
         left = offsets_left(progress)
-        self._report(micro_batch(batch.batch, batch.records, batch.seconds, left, tables))
+        if batch.records or tables:
+            self._report(micro_batch(batch.batch, batch.records, batch.seconds, left, tables))
         if left == 0 and self._is_behind:
             self._report(Event("caught up", "caught up: the ends of the topics are reached"))
         self._is_behind = left != 0
+
+
+def _duration(seconds: float) -> str:
+    """Return a duration for people.
+
+    Examples
+    --------
+    >>> _duration(2.04), _duration(666510)
+    ('2.0 s', '7 days, 17:08:30')
+    """
+    return f"{seconds:.1f} s" if seconds < 120 else str(timedelta(seconds=round(seconds)))
 
 
 def micro_batch(
@@ -151,7 +163,7 @@ def micro_batch(
         parts.append(f"{more} more tables")
     lags = [each.lag["newest"] for each in by_rows if "newest" in each.lag]
     if lags:
-        parts.append(f"lag {max(lags):.1f} s")
+        parts.append(f"lag {_duration(max(lags))}")
     if left:
         parts.append(f"{left:,} offsets left")
     values = {

@@ -61,11 +61,11 @@ def literal(value: str | None, kind: str) -> str:
     return f"CAST('{escaped}' AS {kind})"
 
 
-SCHEMA = (
+ROW_SCHEMA = (
     "id INT, name STRING, part STRING, price DECIMAL(20,4), at TIMESTAMP, local TIMESTAMP_NTZ, "
     "day DATE, raw BINARY, tags ARRAY<STRING>, sizes MAP<STRING, INT>, doc STRUCT<a: BIGINT, b: TIMESTAMP>"
 )
-VALUES = (
+ROW_VALUES = (
     "CAST('1234567890123456.7891' AS DECIMAL(20,4)) AS price",
     "TIMESTAMP'2026-03-08 07:30:00.000001Z' AS at",
     "TIMESTAMP_NTZ'2026-03-08 02:30:00' AS local",
@@ -79,5 +79,7 @@ VALUES = (
 
 def apply(spark: SparkSession, target: DeltaTarget, *changes: tuple[str, int, str, str]) -> None:
     """Apply changes with values of all types."""
-    rows = changelog(spark, "id INT, name STRING, part STRING", changes).selectExpr("*", *VALUES)
+    rows = changelog(spark, "id INT, name STRING, part STRING", changes).selectExpr(
+        "*", *ROW_VALUES
+    )
     apply_batch(rows, target, keys="id", order_by="id")

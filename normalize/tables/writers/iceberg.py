@@ -55,7 +55,7 @@ class IcebergTarget(LakeTarget):
         try:
             spark.catalog.refreshTable(self.sql_name)
         except spark_error_types():
-            # Spark cannot refresh each table of another provider. Who reads or writes it says so.
+            # Spark cannot refresh some tables of other providers: a statement on one has the error.
             if provider_of(spark, self.sql_name) == "iceberg":
                 raise
 

@@ -1,4 +1,4 @@
-"""Tables of the session's catalogs: what `delta` and `iceberg` share, first of all ``MERGE INTO``.
+"""What Delta and Iceberg tables share: ``MERGE INTO``, and the check of names and columns.
 
 Names of columns come from messages: statements quote them with backquotes, at every depth. Spark
 replaces ``${...}`` even in backquotes, and so such a name is an error, as is one that the table
@@ -177,7 +177,7 @@ class LakeSink(Sink):
         ----------
         fields : sequence of StructField
         layout : Layout or None
-            That of the new table; None: the table exists.
+            The layout of the new table; None: the table exists.
         """
 
     def _require_types(self, kinds: Collection[str]) -> None:

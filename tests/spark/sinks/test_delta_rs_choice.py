@@ -17,7 +17,7 @@ from normalize.tables.apply import apply_batch
 from normalize.tables.maintenance import damages
 from normalize.tables.targets import RefusedError, TargetError
 from normalize.tables.writers import delta
-from tests.support.delta_values import SCHEMA, apply
+from tests.support.delta_values import ROW_SCHEMA, apply
 from tests.support.sinking import changelog, last_writer
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ def test_spark_writes_what_delta_rs_is_not_known_to_write(
     spark: SparkSession, tmp_path: Path, caplog: pytest.LogCaptureFixture, kind: str
 ) -> None:
     path, (tail, reason) = str(tmp_path / kind), OF_SPARK[kind]
-    spark.sql(f"CREATE TABLE delta.`{path}` ({SCHEMA}) USING delta {tail}")
+    spark.sql(f"CREATE TABLE delta.`{path}` ({ROW_SCHEMA}) USING delta {tail}")
     target = DeltaTarget(path, only_writer=True)
     with caplog.at_level("INFO", "normalize"):
         apply(spark, target, ("+I", 1, "a", "x"))
@@ -79,7 +79,9 @@ def test_a_feature_that_the_table_gains_and_storage_that_others_write(
 
 
 def test_a_table_of_the_catalog_by_its_name(spark: SparkSession, tmp_path: Path) -> None:
-    spark.sql(f"CREATE TABLE named_orders ({SCHEMA}) USING delta LOCATION '{tmp_path / 'orders'}'")
+    spark.sql(
+        f"CREATE TABLE named_orders ({ROW_SCHEMA}) USING delta LOCATION '{tmp_path / 'orders'}'"
+    )
     for name in ("named_orders", "default.named_orders"):
         target = DeltaTarget(name, only_writer=True)
         apply(spark, target, ("+U", 1, name, "x"))

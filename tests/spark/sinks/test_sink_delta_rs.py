@@ -15,7 +15,7 @@ from normalize.checkpoint.status import checkpoint_status
 from normalize.tables.apply import apply_batch
 from normalize.tables.targets import Writer
 from normalize.tables.writers import delta_rs
-from tests.support.delta_values import SCHEMA, apply
+from tests.support.delta_values import ROW_SCHEMA, apply
 from tests.support.sinking import changelog, last_writer, random_changelog
 from tests.support.syncing import idle_query, micro_batch
 
@@ -47,7 +47,7 @@ def timestamps(spark: SparkSession) -> Iterator[None]:
 @pytest.mark.parametrize("kind", MADE)
 def test_rows_of_both_writers_in_turn(spark: SparkSession, tmp_path: Path, kind: str) -> None:
     path = str(tmp_path / "table")
-    spark.sql(f"CREATE TABLE delta.`{path}` ({SCHEMA}) USING delta {MADE[kind]}")
+    spark.sql(f"CREATE TABLE delta.`{path}` ({ROW_SCHEMA}) USING delta {MADE[kind]}")
     targets = DeltaTarget(path, only_writer=True), DeltaTarget(path, writer="spark")
     stories: list[list[tuple[str, int, str, str]]] = [
         [("+I", 1, "a", "x"), ("+I", 2, "b", "x"), ("+I", 3, "c", "y")],

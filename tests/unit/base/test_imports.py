@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 import cdc_formats
+import normalize
 from tests.support.imports import breakable, imported, imported_modules, module_paths
 
 PACKAGE = Path(cdc_formats.__file__).parent
@@ -127,6 +128,10 @@ def test_public_names_exist_and_are_documented(name: str) -> None:
     value = getattr(cdc_formats, name)
     assert name == "ABSENT" or (value.__doc__ or "").strip()
     assert list(cdc_formats.__all__) == sorted(cdc_formats.__all__)
+
+
+def test_a_shell_completes_the_public_names() -> None:
+    assert {*normalize.__all__} <= {*dir(normalize)}
 
 
 def test_samplers_of_json_need_no_package_of_an_extra() -> None:
