@@ -98,6 +98,8 @@ DIGITS = Question("every value is digits: if it is a number, declare it")
 BASE64 = Question("every value is base64: if it is BINARY, declare it")
 _BASE64_MARK = re.compile(r"[+/=]")
 
+_LEAST_TIME = 1000
+
 
 class ColumnValues:
     """Collects the values of a column, or of an element or field inside it.
@@ -199,6 +201,14 @@ class ColumnValues:
     def has_negative_integers(self) -> bool:
         """Whether an integer is negative, as is an unsigned BIGINT from 2**63 read as signed."""
         return self._least < 0
+
+    @property
+    def has_small_integers(self) -> bool:
+        """Whether all integers are below 1,000, and not all are 0.
+
+        They are no dates and times then: days of the years 1967 to 1972, or less than a second.
+        """
+        return 0 < max(self._most, -self._least) < _LEAST_TIME
 
     @property
     def nulls(self) -> int:

@@ -330,7 +330,7 @@ def guess_notes(
         yield named.get(note, note)
         if note == BASE64 and unsigned and max(values.lengths or (0,)) <= _UNSIGNED_BASE64_LENGTH:
             yield _UNSIGNED_BASE64_NOTE
-    if column.type.name == "BIGINT":
+    if column.type.name == "BIGINT" and not values.has_small_integers:
         yield _EPOCH_NOTE
 
 

@@ -42,7 +42,7 @@ TOPICS = {
 }
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def broker(kafka: Any) -> Any:
     """A broker with the topics that blocks need."""
     for topic, values in TOPICS.items():

@@ -21,7 +21,7 @@ from normalize.tables.table_options import TableOptions
 from tests.support.databases import Message, debezium, maxwell
 
 LAKE = JobTarget(TargetKind.DELTA, "/lake")
-ROW = {"id": 1, "name": "ann", "balance": "Pc6+GzfufIc=", "updated": 1795274035392069}
+ROW = {"id": 1001, "name": "ann", "balance": "Pc6+GzfufIc=", "updated": 1795274035392069}
 MESSAGE = debezium("accounts", "c", None, ROW)
 ANSWERS = {
     "id": "as_is",

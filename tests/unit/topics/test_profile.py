@@ -356,7 +356,7 @@ def test_sizes_times_headers_and_partitions() -> None:
             "1 of 1 values have one",
         ),
         (
-            [debezium("c", None, {"id": 1, "w": "AQ=="})],
+            [debezium("c", None, {"id": 20454, "w": "AQ=="})],
             "not in the messages",
             (
                 "time_precision_mode (perhaps for id); decimal_handling_mode (perhaps for w); "
