@@ -13,7 +13,7 @@ from typer.core import TyperGroup
 from cdc_formats.errors import missing_dependency
 
 from .formats import formats
-from .job import init, maintain, resync, run, status
+from .job import init, maintain, resync, run, schema, status
 from .tail import tail
 from .terminal import print_error
 from .topics import profile, topics
@@ -24,6 +24,7 @@ _EXTRAS = {
     "run": "cli,run",
     "maintain": "cli,run",
     "resync": "cli,run",
+    "schema": "cli,run",
     "verify": "capture,cli,spark",
 }
 """The commands that run Spark, and what they need besides the extra ``cli``."""
@@ -119,6 +120,7 @@ EXAMPLES: dict[Callable[..., None], tuple[str, ...]] = {
         "cdc resync job.yaml shop.orders --signal-topic dbz.signals --notification-topic dbz.notes "
         "--topic-prefix shop",
     ),
+    schema: ("cdc schema > job.schema.json",),
     run: ("cdc run --check job.yaml", "cdc run job.yaml", "cdc run job.yaml --json"),
 }
 """The commands, each with lines that its help shows."""

@@ -315,6 +315,7 @@ def init(
         ),
     ] = "",
     output: Annotated[Path, typer.Option("--output", help="The file to write.")] = Path("job.yaml"),
+    force: Annotated[bool, typer.Option("--force", help="Replace a file that exists.")] = False,
     sample: Sample = SAMPLE,
     format: Annotated[str, format_option("The format. By default, detected.")] = "",
     option: FormatOption = None,
@@ -330,6 +331,11 @@ def init(
 
     Passwords are not written: the file names the environment variables to set.
     """
+    if output.exists() and not force:
+        raise FileError(
+            f"the job file {output} exists: name another one with --output, or replace it with "
+            "--force"
+        )
     written = JobTarget(target, lake.rstrip("/"), url)
     broker = connection(servers, config, properties, timeout, verbose)
     options: dict[str, Any] = dict(pairs(option or (), "--option"))
@@ -350,13 +356,22 @@ def init(
             )
     text = job_text(profiles, sorted(broker.config), written)
     try:
-        with output.open("x", encoding="utf-8") as file:
-            file.write(text)
+        output.write_text(text, encoding="utf-8")
     except OSError as error:
         raise FileError(f"the job file {output} cannot be written: {error.strerror}") from None
     number = has_questions(text)
     then = "read it" if not number else f'it has {number} "?": replace each by your answer'
     print_message(f"wrote {output}: {then}, then run it with `cdc run {output}`")
+
+
+def schema() -> None:
+    """Write the JSON Schema of a job file, by which editors complete, explain and check it.
+
+    The first line of a file that `cdc init` writes names `job.schema.json` beside it.
+    """
+    from normalize.run import job_schema
+
+    typer.echo(json_text.dumps(job_schema(), indent=2))
 
 
 # --------------------------------------------------------------------------------------------------

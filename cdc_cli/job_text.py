@@ -18,6 +18,8 @@ from cdc_formats.topics.profile import TableProfile, TopicProfile
 from .formats import option_texts, without_marks
 
 _HEAD = (
+    "# yaml-language-server: $schema=job.schema.json\n"
+    "# `cdc schema > job.schema.json` writes the file by which an editor explains the options.\n"
     "# The options are those of normalize.sync_database. A text env:NAME is the value of an "
     "environment variable."
 )

@@ -14,6 +14,8 @@ metric                                         labels, meaning
 ``changelog_batch``                            query: the number of the last micro-batch
 ``changelog_batch_seconds``                    query: how long it took
 ``changelog_batch_ended_timestamp_seconds``    query: when it was done
+``changelog_alive_timestamp_seconds``          query: when Spark last reported a micro-batch, or that
+                                               there is no record for one
 ``changelog_state_rows``                       query, operator: rows of a stateful operator's state
                                                (of ChangelogNormalize: key groups)
 ``changelog_state_bytes``                      query, operator: its memory
@@ -90,6 +92,7 @@ _GAUGES = {
     "batch": ("The number of the last micro-batch",),
     "batch_seconds": ("How long the last micro-batch took",),
     "batch_ended_timestamp_seconds": ("When the last micro-batch was done",),
+    "alive_timestamp_seconds": ("When Spark last reported a micro-batch, or that there is none",),
     "state_rows": ("Rows of a stateful operator's state", "operator"),
     "state_bytes": ("Memory of a stateful operator's state", "operator"),
     "query_running": ("1, or 0 after the query's end",),
@@ -193,12 +196,15 @@ class MetricsListener(StreamingQueryListener):
         name = event.name or str(event.id)
         self._names[str(event.runId)] = self._queries[str(event.id)] = name
         self._gauges["query_running"].labels(name).set(1)
+        self._gauges["alive_timestamp_seconds"].labels(name).set_to_current_time()
 
     def onQueryProgress(self, event: Any) -> None:  # noqa: N802 - Spark's name
         self.take(read_progress(json.loads(event.progress.json)))
 
     def onQueryIdle(self, event: Any) -> None:  # noqa: N802 - Spark's name
-        """Do nothing: the last micro-batch stays the last one."""
+        """Note that the query waits for records: the last micro-batch stays the last one."""
+        name = self._names.get(str(event.runId), str(event.id))
+        self._gauges["alive_timestamp_seconds"].labels(name).set_to_current_time()
 
     def onQueryTerminated(self, event: Any) -> None:  # noqa: N802 - Spark's name
         name = self._names.pop(str(event.runId), str(event.id))
@@ -265,6 +271,7 @@ class MetricsListener(StreamingQueryListener):
         self._gauges["batch"].labels(query).set(progress.batch)
         self._gauges["batch_seconds"].labels(query).set(progress.seconds)
         self._gauges["batch_ended_timestamp_seconds"].labels(query).set(progress.ended)
+        self._gauges["alive_timestamp_seconds"].labels(query).set_to_current_time()
         if self.log:
             _LOG.info("%s", _line(progress))
 

@@ -3,29 +3,22 @@
 from __future__ import annotations
 
 import argparse
-import json
 import logging
 import sys
 
 from normalize.monitoring.explain_error import explain_error
-from normalize.run import Event, check_job, job_schema, read_job, run_job
+from normalize.run import Event, check_job, read_job, run_job
 from normalize.run.events import log_event
 
 
 def main(arguments: list[str] | None = None) -> int:
     """Run a job file; return the exit code."""
     parser = argparse.ArgumentParser("python -m normalize.run", description=__doc__)
-    parser.add_argument("job", nargs="?", help="the job file, YAML or JSON")
-    parser.add_argument("--schema", action="store_true", help="print the JSON Schema of a job file")
+    parser.add_argument("job", help="the job file, YAML or JSON")
     parser.add_argument("--check", action="store_true", help="check without Spark, and do not run")
     parser.add_argument("--json", action="store_true", help="print a line of JSON for each event")
     parser.add_argument("--traceback", action="store_true", help="print the traceback of an error")
     parsed = parser.parse_args(arguments)
-    if parsed.schema:
-        print(json.dumps(job_schema(), indent=2))
-        return 0
-    if parsed.job is None:
-        parser.error("the job file is missing")
     logging.basicConfig(format="%(asctime)s %(levelname)s %(message)s")
     logging.getLogger("normalize.run").setLevel(logging.INFO)
     try:

@@ -26,9 +26,11 @@ from cdc_formats.errors import (
     ChangelogError,
     MissingDependencyError,
 )
+from cdc_formats.registry import list_formats
 from cdc_formats.topics.client import from_environment
 from normalize.arguments import as_format, check_location
 from normalize.decode.check import check_readable
+from normalize.kafka.dead_letter import DeadLetter
 from normalize.kafka.reader_options import reader_options
 from normalize.tables.database import check_arguments, sync_database
 from normalize.tables.database_target import Database, DeltaDatabase, IcebergDatabase, JdbcDatabase
@@ -40,6 +42,8 @@ _UNKNOWN = re.compile(r"Object contains unknown field `(.*?)`(?: - at `(.*)`)?")
 _PART = r"\d+ +(?:week|day|hour|minute|second|millisecond|microsecond)s?"
 _INTERVAL = re.compile(rf"(?:interval +)?{_PART}(?: +{_PART})*", re.IGNORECASE)
 """The intervals that Spark takes for a trigger: without signs, months and years."""
+_PARAMETERS = re.compile(r"^((?:\w+, )*\w+)(?: : .*)?\n((?: {4}.*(?:\n|$))+)", re.MULTILINE)
+"""The names and the description of parameters in a docstring."""
 _MOST_SHOWN = 10
 _ASKING = ("format_options", "tables", "target")
 """The parts of a file that can have questions."""
@@ -56,7 +60,15 @@ class TopicPattern(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Trigger(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """When micro-batches start: at an interval, or until the topic's present end."""
+    """When micro-batches start: at an interval, or until the topic's present end.
+
+    Parameters
+    ----------
+    processing_time : str
+        An interval, such as ``10 seconds``. Empty: when the one before has ended.
+    available_now : bool
+        Whether the job ends once it has read all records that the topics have at its start.
+    """
 
     processing_time: str = ""
     available_now: bool = False
@@ -93,6 +105,22 @@ class Restart(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
                 raise ValueError(f"{name} is {value}: write a number from 0 on")
 
 
+class Metrics(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Where Prometheus reads the metrics of `MetricsListener`.
+
+    Parameters
+    ----------
+    port : int
+        The port, on the driver.
+    address : str
+        The address to listen on. By default, other machines can read the metrics, which have names
+        of topics and tables.
+    """
+
+    port: int = 9108
+    address: str = "0.0.0.0"
+
+
 @dataclass(frozen=True, kw_only=True)
 class Job:
     """A job file, checked.
@@ -102,10 +130,13 @@ class Job:
     arguments : mapping
         Of `sync_database`, without ``spark``.
     checkpoint_location : str
+        The folder of the query's checkpoint.
     name : str
         The query's name, which Spark's user interface and progress show.
     trigger : Trigger
     restart : Restart
+    metrics : Metrics or None
+        None: none are served.
     packages : tuple of str
         Same as `local_session`; not used below ``spark-submit``.
     spark : mapping
@@ -117,6 +148,7 @@ class Job:
     name: str
     trigger: Trigger
     restart: Restart
+    metrics: Metrics | None
     packages: tuple[str, ...]
     spark: Mapping[str, str] = field(repr=False)
 
@@ -201,8 +233,25 @@ def read_job(path: str | os.PathLike[str]) -> Job:
 
 
 def job_schema() -> dict[str, Any]:
-    """Return the JSON Schema of a job file, for editors that complete and check it."""
-    return msgspec.json.schema(_file())
+    """Return the JSON Schema of a job file, for editors that complete, explain and check it.
+
+    The descriptions are those of the parameters in the docstrings.
+    """
+    schema = msgspec.json.schema(_file())
+    kinds = Trigger, Restart, Metrics, DeadLetter, TableOptions, Maintenance, *_DATABASES.values()
+    described = [
+        ("JobFile", sync_database),
+        ("JobFile", Job),
+        *((each.__name__, each) for each in kinds),
+    ]
+    for name, documented in described:
+        options = schema["$defs"][name]["properties"]
+        text = (inspect.getdoc(documented) or "").partition("Parameters\n")[2]
+        for names, description in _PARAMETERS.findall(text):
+            for option in options.keys() & {*names.split(", ")}:
+                options[option]["description"] = " ".join(description.split())
+    schema["$defs"]["JobFile"]["properties"]["format"]["examples"] = list_formats()
+    return schema
 
 
 def _with_environment(value: Any, used: dict[str, str], name: str = "") -> Any:
@@ -271,6 +320,7 @@ def _parts() -> dict[str, type[msgspec.Struct]]:
         **{f"$.{path}.maintenance": Maintenance for path in _MAINTAINED},
         "$.trigger": Trigger,
         "$.restart": Restart,
+        "$.metrics": Metrics,
         "$.topic": TopicPattern,
     }
 
@@ -331,6 +381,7 @@ def _file() -> type[msgspec.Struct]:
         ("name", str, ""),
         ("trigger", Trigger, Trigger()),
         ("restart", Restart, Restart()),
+        ("metrics", Metrics | None, None),
         ("packages", tuple[str, ...], ()),
         ("spark", dict[str, Any], msgspec.field(default_factory=dict)),
     ]

@@ -9,7 +9,8 @@ import logging
 import os
 import signal
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from types import FrameType
@@ -23,6 +24,7 @@ from cdc_formats.errors import ArgumentError
 from normalize.kafka.debezium_snapshot import IncrementalSnapshot
 from normalize.kafka.reader_options import reader_options
 from normalize.monitoring.explain_error import explain_error
+from normalize.monitoring.metrics_listener import MetricsListener
 from normalize.spark.files import local_checkpoint_settings
 from normalize.spark.sessions import is_stopped
 from normalize.tables.database import LASTING
@@ -92,7 +94,8 @@ def run_job(job: Job, spark: SparkSession | None = None, report: Report = log_ev
     try:
         session = spark or session_of(job)
         signal.signal(signal.SIGINT, handle)  # a new SparkContext has one that only cancels jobs
-        _run(job, session, stop, report)
+        with _metrics(job, session):
+            _run(job, session, stop, report)
     except Exception as error:
         if not stop.is_set():
             raise
@@ -106,6 +109,21 @@ def run_job(job: Job, spark: SparkSession | None = None, report: Report = log_ev
             _ROOT.removeFilter(_is_not_of_py4j)
     if stop.is_set():
         report(Event("stopped", "the query is stopped"))
+
+
+@contextmanager
+def _metrics(job: Job, spark: SparkSession) -> Iterator[None]:
+    """Serve the metrics of the block's queries, if the job says where."""
+    if job.metrics is None:
+        yield
+        return
+    listener = MetricsListener(port=job.metrics.port, address=job.metrics.address, log=False)
+    spark.streams.addListener(listener)
+    try:
+        yield
+    finally:
+        spark.streams.removeListener(listener)
+        listener.close()
 
 
 def _run(job: Job, spark: SparkSession, stop: threading.Event, report: Report) -> None:

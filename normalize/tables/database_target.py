@@ -185,8 +185,9 @@ class IcebergDatabase(LakeDatabase):
         As ``catalog.namespace``.
     table : str
         The template of the tables' names, as in `DeltaDatabase`.
-    deletes, deleted_column, scd_type, max_tables, max_columns, on_question, partition_by,
-    cluster_by, properties, maintenance
+    deletes, deleted_column, scd_type, max_tables, max_columns, on_question
+        Same as `DeltaDatabase`.
+    partition_by, cluster_by, properties, maintenance
         Same as `DeltaDatabase`.
     """
 

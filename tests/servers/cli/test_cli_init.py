@@ -63,9 +63,13 @@ def test_a_job_file_from_topics(kafka: LocalKafka, tmp_path: Path) -> None:
     )
     assert asked in " ".join(done.err.split())
     # A file that somebody edited is not overwritten.
-    done = quick("init", orders, "-b", kafka.bootstrap_servers, "--output", path)
+    again = ("init", orders, "-b", kafka.bootstrap_servers, "--output", path)
+    done = quick(*again)
     assert done.code == 1
-    assert f"{path} cannot be written: File exists" in done.err
+    assert "exists: name another one with --output, or replace it with --force" in " ".join(
+        done.err.split()
+    )
+    assert quick(*again, "--force").code == 0
 
 
 def test_a_job_file_has_the_options_that_the_sample_shows(

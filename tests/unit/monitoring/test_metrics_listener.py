@@ -8,12 +8,14 @@ from __future__ import annotations
 import json
 import logging
 import re
+import time
 from types import SimpleNamespace
 from typing import Any
 from urllib.request import urlopen
 
 import pytest
 from prometheus_client import CollectorRegistry
+from ruamel.yaml import YAML
 
 from normalize.monitoring.metrics_listener import MetricsListener
 from normalize.monitoring.progress import TableProgress, publish, read_progress
@@ -103,6 +105,7 @@ def test_a_micro_batch_becomes_metrics(caplog: pytest.LogCaptureFixture) -> None
         'changelog_state_rows{"query": "orders", "operator": "0 applyInPandasWithState"}': 64,
         'changelog_state_bytes{"query": "orders", "operator": "0 applyInPandasWithState"}': 4096,
         'changelog_query_running{"query": "orders"}': 1,
+        'changelog_alive_timestamp_seconds{"query": "orders"}': pytest.approx(time.time(), abs=600),
     }
     assert caplog.messages[0] == (
         "query orders: micro-batch 7, 1,000 records, 2.5 s, 3 bad records, oldest of orders is "
@@ -134,6 +137,7 @@ def test_tables_of_a_query_become_metrics() -> None:
     publish(TableProgress(query="another", table="shop.orders", records=1))
     orders = '{"query": "shop", "table": "shop.orders"'
     assert values(listener.registry) == {
+        'changelog_alive_timestamp_seconds{"query": "shop"}': pytest.approx(time.time(), abs=600),
         'changelog_query_running{"query": "shop"}': 1,
         'changelog_unused_masks{"query": "shop"}': 2,
         f"changelog_table_records_total{orders}}}": 9,
@@ -196,9 +200,14 @@ def test_the_dashboard_uses_every_metric_and_no_other() -> None:
     text = (REPOSITORY / "grafana" / "changelog.json").read_text("utf-8")
     dashboard = json.loads(text)
     assert set(re.findall(r"\bchangelog_\w+", text)) == exposed
+    alerts = (REPOSITORY / "grafana" / "alerts.yaml").read_text("utf-8")
+    (group,) = YAML(typ="safe").load(alerts)["groups"]
+    assert len(group["rules"]) == 5
+    assert set(re.findall(r"\bchangelog_\w+", alerts)) <= exposed
     labels = {
         label
         for panel in dashboard["panels"]
         for label in re.findall(r"{{(\w+)}}", panel["targets"][0]["legendFormat"])
     }
+    labels |= set(re.findall(r"\$labels\.(\w+)", alerts))
     assert labels <= set(re.findall(r'"(\w+)": ', " ".join(values(listener.registry))))

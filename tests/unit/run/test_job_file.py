@@ -220,6 +220,15 @@ def test_the_schema_accepts_and_refuses_what_the_reader_does() -> None:
         {**SMALLEST, "target": {"delta": {"nam": ""}}},
     ):
         assert not validator.is_valid(wrong)
+    parts = validator.schema["$defs"]
+    unexplained = [
+        f"{name}.{option}"
+        for name, part in parts.items()
+        for option, each in part.get("properties", {}).items()
+        if not each.get("description") and name not in ("Target", "TopicPattern")
+    ]
+    assert unexplained == ["JobFile.trigger", "JobFile.restart"]
+    assert "maxwell-json" in parts["JobFile"]["properties"]["format"]["examples"]
 
 
 @pytest.mark.parametrize(
