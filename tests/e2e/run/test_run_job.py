@@ -7,6 +7,7 @@ import logging
 import os
 import signal
 from typing import TYPE_CHECKING
+from urllib.request import urlopen
 
 import pytest
 
@@ -29,17 +30,24 @@ def test_a_failed_query_starts_again_and_fails_at_the_limit(
     from pyspark.errors import StreamingQueryException
 
     topic = new_topic(kafka, [maxwell("orders", "insert", {"id": 1, "name": "a"})])
-    until_signal = {"trigger": {"processing_time": "1 second"}}
-    events = list[Event]()
+    port = free_port()
+    until_signal = {
+        "trigger": {"processing_time": "1 second"},
+        "metrics": {"port": port, "address": "127.0.0.1"},
+    }
+    events, metrics = list[Event](), list[str]()
 
     def stop_at_the_end(event: Event) -> None:
         events.append(event)
         if event.kind == "caught up":
+            with urlopen(f"http://127.0.0.1:{port}/metrics") as served:
+                metrics.append(served.read().decode())
             os.kill(os.getpid(), signal.SIGTERM)
 
     job = read_job(job_file(kafka, tmp_path, topic, **until_signal))
     run_job(job, spark, report=stop_at_the_end)
     assert not spark.streams.active
+    assert 'changelog_query_running{query="shop"} 1.0' in metrics[0]
     table = str(tmp_path / "lake" / "orders")
     assert [tuple(row) for row in spark.read.format("delta").load(table).collect()] == [(1, "a")]
     assert [each.kind for each in events][:3] == ["started", "micro-batch", "caught up"]
