@@ -10,7 +10,10 @@ if TYPE_CHECKING:
     import pytest
 
 
-@cells_of("sync_table", on_log=True)
+FUNCTION = "sync_table"
+
+
+@cells_of(FUNCTION, on_log=True)
 def test_cell(
     restarted: Query, caplog: pytest.LogCaptureFixture, section: str, change: str, content: str
 ) -> None:

@@ -68,7 +68,9 @@ def table_row(number: int, name: str) -> dict[str, Any]:
 
 def changes(spark: SparkSession, files: Path, order: str) -> DataFrame:
     """The changelog of a folder of text files with messages."""
-    lines = spark.readStream.format("text").option("maxFilesPerTrigger", 1).load(str(files))
+    # Spark forgets the files that it has read after a week.
+    reader = spark.readStream.format("text").options(maxFilesPerTrigger=1, maxFileAge="36500d")
+    lines = reader.load(str(files))
     # All lines are records of one Kafka partition, in the order of their files.
     position = [
         "'t' AS topic",
