@@ -62,7 +62,7 @@ test: $(VENV)/installed ## run lint, types, docs, unit tests, and the tests of t
 
 test-all: test ## run all tests: after `make test`, those that it leaves out
 	$(MAKE) connect
-	$(BIN)/python -m pytest $(SERVED) -m 'not main_path and not soak' $(PARALLEL)
+	LONG_FILES=$(LONG) $(BIN)/python -m pytest $(SERVED) -m 'not main_path and not soak' $(PARALLEL)
 
 connect: fetch ## run the tests on Spark Connect, which need a process of their own
 	$(BIN)/python -m pytest tests/connect --quiet

@@ -28,10 +28,11 @@ TESTS = Path(__file__).parent
 SECONDS = {"": 0.1, **dict.fromkeys(SERVERS, 0.5), "spark": 3, "connect": 3, "slow": 30}
 """The estimated seconds of a test, by its markers; ``slow(120)`` has the seconds itself."""
 
-LONG, LONGEST = 60, 120
+LONG, LONGEST, _SHARE = 60, 120, 0.03
 """The seconds of a file's tests above which the end of the run names it, and above which the run
-fails if the environment has ``LONG_FILES=fail``. They are those of a machine on which `_slowness`
-is 1. A file with one test cannot be split, and does not fail the run."""
+fails if the environment has ``LONG_FILES=fail``, if they are also this share of the run. They are
+those of a machine on which `_slowness` is 1. A file with one test cannot be split, and does not
+fail the run."""
 _spent = defaultdict[str, float](float)
 _tests: dict[str, set[str]] = {}
 
@@ -160,7 +161,10 @@ def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
     if "BREAKABLE" in os.environ and exitstatus == pytest.ExitCode.NO_TESTS_COLLECTED:
         session.exitstatus = pytest.ExitCode.OK
     is_limited = os.environ.get("LONG_FILES") == "fail" and exitstatus == 0
-    if is_limited and any(len(_tests[name]) > 1 for name in _long_files(LONGEST)):
+    longest, all_files = _long_files(LONGEST), sum(_spent.values())
+    if is_limited and any(
+        len(_tests[name]) > 1 and seconds > _SHARE * all_files for name, seconds in longest.items()
+    ):
         session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
 
