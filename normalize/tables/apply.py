@@ -275,10 +275,10 @@ def _apply(
     """Return the table and what applies a micro-batch, after the checks that need no rows."""
     require_changelog(df)
     table = target if isinstance(target, TableTarget) else lake_target(df.sparkSession, target)
-    written = _written(df, options)
+    sink, written = table.sink(df.sparkSession), _written(df, options)
     _check_arguments(written, options)
     apply = _apply_of(df, table, tuple(written), options)
-    table.sink(df.sparkSession).needed(apply.spec)
+    sink.needed(apply.spec)
     return table, apply
 
 
