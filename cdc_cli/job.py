@@ -356,7 +356,8 @@ def init(
             )
     text = job_text(profiles, sorted(broker.config), written)
     try:
-        output.write_text(text, encoding="utf-8")
+        with output.open("w" if force else "x", encoding="utf-8") as file:
+            file.write(text)
     except OSError as error:
         raise FileError(f"the job file {output} cannot be written: {error.strerror}") from None
     number = has_questions(text)

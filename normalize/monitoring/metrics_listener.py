@@ -92,7 +92,7 @@ _GAUGES = {
     "batch": ("The number of the last micro-batch",),
     "batch_seconds": ("How long the last micro-batch took",),
     "batch_ended_timestamp_seconds": ("When the last micro-batch was done",),
-    "alive_timestamp_seconds": ("When Spark last reported a micro-batch, or that there is none",),
+    "alive_timestamp_seconds": ("When Spark last reported a micro-batch, or that no records wait",),
     "state_rows": ("Rows of a stateful operator's state", "operator"),
     "state_bytes": ("Memory of a stateful operator's state", "operator"),
     "query_running": ("1, or 0 after the query's end",),

@@ -24,9 +24,11 @@ def main(arguments: list[str] | None = None) -> int:
     try:
         job = read_job(parsed.job)
         if parsed.check:
-            findings = list(check_job(job))
-            print(*findings, sep="\n")
-            return int(any(each.state == "error" for each in findings))
+            failed = False
+            for finding in check_job(job):
+                print(finding)
+                failed |= finding.state == "error"
+            return int(failed)
         run_job(job, report=_print_json if parsed.json else log_event)
     except Exception as error:
         if parsed.traceback:

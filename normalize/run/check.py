@@ -151,7 +151,7 @@ def _tables(
 ) -> Iterator[Finding]:
     """Compare the options of the tables and of the database with the samples."""
     database, options = job.arguments["target"], job.arguments["tables"]
-    for name in options.keys() - samples.keys() if samples else ():
+    for name in sorted(options.keys() - samples.keys()) if samples else ():
         yield Finding(
             "not checked", f"tables.{name}: no sampled record is of it{_similar(name, samples)}"
         )

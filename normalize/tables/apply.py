@@ -349,7 +349,8 @@ class StreamedChanges:
         elif running is not None and sink.record(running) is None:
             _log.warning(
                 "%s has no micro-batch of this query, which is at micro-batch %s. This is right if no "
-                "micro-batch had rows yet, or if Iceberg's snapshots are expired. Otherwise it is not the table that the query wrote",
+                "micro-batch had rows yet, or if Iceberg's snapshots are expired. Otherwise it is not "
+                "the table that the query wrote",
                 table,
                 number,
             )

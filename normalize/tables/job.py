@@ -515,12 +515,7 @@ class TableJob:
         ChangelogError
         """
         self.require_usable(schema)
-        names = self.replacement(schema, remove_missing=False).names
-        options = ChangeOptions(self.policy.shard, position_column=self.policy.position_column)
-        fields = written_fields(self.plan(schema), options)
-        spec = self.required_columns(
-            [each for each in fields if each.name in names], self._key(schema)
-        )
+        spec = self.required_columns(self._fields(schema), self._key(schema))
         self.sink(self.target_name()).needed(spec)
 
     def _require_condition(self, schema: TableSchema) -> None:
@@ -716,12 +711,15 @@ class TableJob:
 
     def replacement(self, schema: TableSchema, *, remove_missing: bool) -> Replacement:
         """Return how the rows of its target are replaced by those of another table."""
-        policy = self.policy
-        options = ChangeOptions(policy.shard, position_column=policy.position_column)
-        written = [field.name for field in written_fields(self.plan(schema), options)]
+        policy, written = self.policy, [field.name for field in self._fields(schema)]
         added = filter(None, (policy.deleted_column, schema.facts.position_column))
         names = tuple(dict.fromkeys([*written, *policy.select, *added]))
         return Replacement(names, self._key(schema), policy.deleted_column, remove_missing)
+
+    def _fields(self, schema: TableSchema) -> tuple[StructField, ...]:
+        """Return the columns of the source that are written, with the position."""
+        options = ChangeOptions(self.policy.shard, position_column=self.policy.position_column)
+        return written_fields(self.plan(schema), options)
 
     def required_columns(self, fields: Iterable[StructField], key: tuple[str, ...]) -> TableSpec:
         """Return the columns that its target requires, of which it may lack some."""

@@ -39,7 +39,7 @@ from cdc_formats.values.schema import Column, SqlType, backquoted
 from cdc_formats.values.types import cuts, wider as wider_type
 from normalize.monitoring.watch import Notice, log, shown_names
 
-from .layout import NO_LAYOUT, Layout
+from .layout import NO_LAYOUT, Layout, in_lower
 from .merge import MergePlan, merge_plan
 from .policy import TablePolicy
 
@@ -155,7 +155,7 @@ class TableSpec:
 
     def lacking(self, names: Iterable[str]) -> list[StructField]:
         """Return the columns that a table with columns of these names lacks."""
-        lower = _lower(names)
+        lower = {*in_lower(names)}
         return [field for field in self.fields if field.name.lower() not in lower]
 
 
@@ -263,17 +263,12 @@ def _require_key(
         raise SchemaError(
             f"{table} has no column {', '.join(keys)}, which is part of the primary key"
         )
-    if spec.primary_key and START_AT.lower() in _lower(names) - _lower(spec.names):
+    if spec.primary_key and START_AT.lower() in {*in_lower(names)} - {*in_lower(spec.names)}:
         # A change would overwrite every version of its row.
         raise SchemaError(
             f"{table} is a history, with the column {START_AT}: pass scd_type=2, or name another "
             "table"
         )
-
-
-def _lower(names: Iterable[str]) -> set[str]:
-    """Return names in lower case: Spark ignores case by default."""
-    return set(map(str.lower, names))
 
 
 def _require_columns(

@@ -293,25 +293,22 @@ class DatabaseSink(Sink):
         rows = latest.frame() if isinstance(latest, ArrowRows) else latest
         with self._staged(rows, spec) as staged:
             staged.require_distinct_keys()
-            with staged.transaction(running_batch(self.spark)) as is_new:
-                if is_new:
-                    staged.merge()
+            batch = running_batch(self.spark)
+            with staged.transaction(batch):
+                staged.merge(batch)
 
     def _merge_copied(self, text: pa.Table, spec: TableSpec) -> None:
         """Apply changes that are text, with a staging table that only this transaction has."""
         with JdbcConnection.kept(self.spark, self.table) as connection:
             staged = self._staging(connection, f"changes_{uuid4().hex}", spec)
             batch = running_batch(self.spark)
-            if batch is not None:
-                connection.define(_batches(connection.dialect, self.table))
-            with connection.transaction():
+            with staged.transaction(batch):
                 connection.own(self._staging_table())
                 staged.create(spec, temporary=True)
                 staged.copy(text)
                 staged.require_distinct_keys()
                 # Last: another driver with the same checkpoint waits for the record.
-                if batch is None or _begun(connection, self.table, batch):
-                    staged.merge()
+                staged.merge(batch)
 
     def widen(self, old: StructField, new: StructField, *, in_key: bool) -> list[str]:
         with JdbcConnection.open(self.spark, self.table) as connection:
@@ -530,24 +527,25 @@ class _StagedRows:
             )
 
     @contextmanager
-    def transaction(self, batch: Batch | None) -> Iterator[bool]:
-        """Run the block in a transaction, and yield whether the micro-batch is new.
-
-        It always is without a number to compare.
-        """
+    def transaction(self, batch: Batch | None) -> Iterator[None]:
+        """Run the block in a transaction, beside a table for the record of the micro-batch."""
         if batch is not None:
             self.connection.define(_batches(self.connection.dialect, self.table))
         with self.connection.transaction():
-            yield batch is None or _begun(self.connection, self.table, batch)
+            yield
 
-    def merge(self) -> None:
-        """Apply the staged changes.
+    def merge(self, batch: Batch | None) -> None:
+        """Apply the staged changes with the record of their micro-batch, if it is new.
+
+        It always is without a number to compare.
 
         Raises
         ------
         PartialImageError
             When the table does not have the row that completes a change.
         """
+        if batch is not None and not _begun(self.connection, self.table, batch):
+            return
         steps = self.connection.dialect.merge(
             self.plan, self.name, self.table.table, self.names, self.bases
         )

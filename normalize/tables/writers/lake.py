@@ -132,9 +132,9 @@ class LakeTarget(TableTarget):
         return []
 
     @classmethod
+    @abstractmethod
     def clauses(cls, layout: Layout) -> str:
         """Return the clauses of ``CREATE TABLE`` for a layout, which follow the provider."""
-        raise NotImplementedError
 
     @classmethod
     def properties(cls, layout: Layout, kinds: Collection[str]) -> dict[str, str]:
@@ -145,9 +145,9 @@ class LakeTarget(TableTarget):
         """Return the statements that follow ``CREATE TABLE``."""
         return []
 
+    @abstractmethod
     def differences(self, layout: Layout, stored: StoredLayout) -> list[str]:
         """Return the statements that give the table a layout, or a sentence if there is none."""
-        raise NotImplementedError
 
 
 @dataclass

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -14,9 +15,9 @@ import pytest
 
 from normalize import LocalKafka, from_kafka_changelog
 from tests.support.masks import KEY, KEY_ENV
-from tests.support.pages import RUN
+from tests.support.pages import PRINTED, RUN
 from tests.support.paths import RECORDS, REPOSITORY
-from tests.support.running_pages import end_queries, run_page
+from tests.support.running_pages import end_queries
 from tests.support.streams import debezium, servers
 
 mpl.use("agg")
@@ -120,5 +121,23 @@ def run_blocks(
     namespace: dict[str, Any],
     capsys: pytest.CaptureFixture[str],
 ) -> Callable[[], None]:
-    """Run the blocks of a page."""
-    return lambda: run_page(spark, broker, page, folder, namespace, capsys)
+    """Run each block of a page, and each function of a test that they define; check what is printed."""
+
+    def run() -> None:
+        for number, block in enumerate(RUN[page]):
+            text = block.source.replace("localhost:9092", broker.bootstrap_servers)
+            # Spark's folder is not the page's.
+            text = re.sub(
+                r'"/?(tmp/lake|lake|tmp|data|bronze)/', lambda at: f'"{folder}/{at[1]}/', text
+            )
+            exec(compile(text, f"{page}, block {number}", "exec"), namespace)
+            for query in spark.streams.active:
+                query.processAllAvailable()
+            end_queries(spark)
+        for name, value in [*namespace.items()]:
+            if name.startswith("test_"):
+                value()
+        if page in PRINTED:
+            assert PRINTED[page] in capsys.readouterr().out
+
+    return run
