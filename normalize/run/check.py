@@ -169,7 +169,7 @@ def _tables(
             continue  # it has no row yet
         except ChangelogError as error:
             yield Finding("error", f"{table}: {explain_error(error)}")
-    layout = database.layout
+    layout = database.table_options.layout
     laid_by = [*(each.column for each in layout.partition_by), *layout.cluster_by]
     for name in laid_by if columns else ():
         if name.lower() not in columns:
@@ -201,7 +201,7 @@ def _table(
     """
     table, database = schema.table, job.arguments["target"]
     options = job.arguments["tables"].get(table, TableOptions())
-    policy = options.policy(database.policy, database.of)
+    policy = database.of.policy(options, database.table_options)
     require_free_names(schema, policy, lambda option: f"pass tables.{table}.{option}")
     require_written(schema, policy, database.of)
     shown = infer_schema(records, format=format)

@@ -42,7 +42,8 @@ from .latest import (
     stored,
 )
 from .packed import collected, in_utc, packed, unpacked
-from .policy import DELETED_AT, TablePolicy, soft_delete_column, with_deletion_times
+from .policy import DELETED_AT, with_deletion_times
+from .table_options import TableOptions, TablePolicy
 from .table_spec import (
     END_AT,
     START_AT,
@@ -175,10 +176,11 @@ def apply_changes(
         names_of(keys, "keys"),
         names_of(order_by, "order_by"),
         names_of(sequence_by, "sequence_by"),
-        TablePolicy(
-            soft_delete_column(deletes, deleted_column),
-            scd_type,
-            names_of(track_history, "track_history"),
+        TableOptions(
+            deletes=deletes,
+            deleted_column=deleted_column,
+            scd_type=scd_type,
+            track_history=names_of(track_history, "track_history"),
         ),
         names_of(column_list, "column_list"),
         on_new_column,
@@ -231,10 +233,11 @@ BatchOrderError
         names_of(keys, "keys"),
         names_of(order_by, "order_by"),
         names_of(sequence_by, "sequence_by"),
-        TablePolicy(
-            soft_delete_column(deletes, deleted_column),
-            scd_type,
-            names_of(track_history, "track_history"),
+        TableOptions(
+            deletes=deletes,
+            deleted_column=deleted_column,
+            scd_type=scd_type,
+            track_history=names_of(track_history, "track_history"),
         ),
         names_of(column_list, "column_list"),
         on_new_column,
@@ -263,7 +266,7 @@ class ApplyOptions:
     keys: tuple[str, ...]
     order_by: tuple[str, ...]
     sequence_by: tuple[str, ...]
-    policy: TablePolicy
+    table: TableOptions
     column_list: tuple[str, ...]
     on_new_column: OnNewColumn
     create: bool
@@ -276,17 +279,17 @@ def _apply(
     require_changelog(df)
     table = target if isinstance(target, TableTarget) else lake_target(df.sparkSession, target)
     sink, written = table.sink(df.sparkSession), _written(df, options)
-    _check_arguments(written, options)
-    apply = _apply_of(df, table, tuple(written), options)
+    policy = table.policy(options.table)
+    _check_arguments(written, options, policy)
+    apply = _apply_of(df, tuple(written), options, policy)
     sink.needed(apply.spec)
     return table, apply
 
 
 def _apply_of(
-    df: DataFrame, table: TableTarget, written: tuple[StructField, ...], options: ApplyOptions
+    df: DataFrame, written: tuple[StructField, ...], options: ApplyOptions, policy: TablePolicy
 ) -> ApplyChanges | ApplyVersions:
-    policy, keys = options.policy, options.keys
-    table.require_supported(policy)
+    keys = options.keys
     validity = version_fields(df, options.sequence_by) if policy.is_history else []
     spec = TableSpec.of(policy, written, keys, options.create, options.on_new_column, validity)
     if policy.is_history:
@@ -424,20 +427,21 @@ def _written(df: DataFrame, options: ApplyOptions) -> list[StructField]:
     return [fields[name] for name in options.column_list or fields]
 
 
-def _check_arguments(written: Sequence[StructField], options: ApplyOptions) -> None:
+def _check_arguments(
+    written: Sequence[StructField], options: ApplyOptions, policy: TablePolicy
+) -> None:
     names = [field.name for field in written]
     check_choice("on_new_column", options.on_new_column, ("add", "ignore", "fail"))
-    _check_order(options)
+    _check_order(options, policy.is_history)
     if not options.keys:
         raise ArgumentError("keys is missing: pass keys=[...], the columns that identify a row")
-    for option, listed in (("keys", options.keys), ("track_history", options.policy.track_history)):
+    for option, listed in (("keys", options.keys), ("track_history", policy.track_history)):
         for name in listed:
             if name not in names:
                 raise ArgumentError(
                     f"{option} has {name!r}, which is not one of the columns to write: "
                     f"{', '.join(names)}"
                 )
-    policy = options.policy
     own = [START_AT, END_AT] if policy.is_history else [policy.deleted_column]
     own = [name.lower() for name in own if name]
     for name in names:
@@ -448,8 +452,8 @@ def _check_arguments(written: Sequence[StructField], options: ApplyOptions) -> N
             )
 
 
-def _check_order(options: ApplyOptions) -> None:
-    history, order = options.policy.is_history, options.order_by
+def _check_order(options: ApplyOptions, history: bool) -> None:
+    order = options.order_by
     wrong = {
         (
             "sequence_by is missing, which scd_type=2 requires: pass columns that increase with "

@@ -257,7 +257,7 @@ def sync_database(
         argument = f"tables[{table!r}]"
         with wrong_options(argument):
             job = sync.job(table)
-            job.options.check_types(chosen)
+            job.policy.check_types(chosen)
         job.load()
         job.check(argument)
     return query.records().writeStream.foreachBatch(sync)
@@ -339,8 +339,7 @@ class SyncDatabase:
         return TableJob(
             table,
             self.query,
-            options.policy(database.policy, database.of),
-            options,
+            database.of.policy(options, database.table_options),
             database.of,
             lambda: options.name or table_name(database.table, table),
             database.target,

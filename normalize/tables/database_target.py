@@ -14,8 +14,9 @@ from cdc_formats.errors import ArgumentError
 from cdc_formats.values.schema import backquoted, name_parts
 from normalize.arguments import check_choice
 
-from .layout import NO_LAYOUT, Layout, Properties
-from .policy import DELETED_AT, Maintenance, TablePolicy, soft_delete_column
+from .layout import Properties
+from .policy import DELETED_AT, Maintenance
+from .table_options import TableOptions, TablePolicy
 from .targets import TableTarget, TargetError, Writer
 from .writers.delta import DeltaTarget, is_path, require_absolute
 from .writers.delta_rs import not_installed
@@ -60,22 +61,20 @@ class LakeDatabase:
     of: ClassVar[type[LakeTarget]]
 
     @property
-    def layout(self) -> Layout:
-        """The layout of the tables that are created."""
-        return Layout.of(self.partition_by, self.cluster_by, self.properties)
-
-    @property
     def address(self) -> str:
         """Where the tables are."""
         return f"{self.of.provider} {self.name.rstrip('/')}"
 
     @property
-    def policy(self) -> TablePolicy:
+    def table_options(self) -> TableOptions:
         """How tables are kept whose options say nothing else."""
-        return TablePolicy(
-            soft_delete_column(self.deletes, self.deleted_column),
-            self.scd_type,
-            database_layout=self.layout,
+        return TableOptions(
+            deletes=self.deletes,
+            deleted_column=self.deleted_column,
+            scd_type=self.scd_type,
+            partition_by=self.partition_by,
+            cluster_by=self.cluster_by,
+            properties=self.properties,
             maintenance=self.maintenance,
         )
 
@@ -85,9 +84,9 @@ class LakeDatabase:
                 f"{type(self).__name__} requires the name of a database, got {self.name!r}"
             )
         check_template(self.table)
-        _ = self.policy  # raises for options that cannot be combined
+        TablePolicy.of(self.table_options)  # raises for options that cannot be combined
         _check_new_tables(self)
-        self.of.check_layout(self.layout)
+        self.of.check_layout(self.table_options.layout)
 
     def target(self, name: str) -> TableTarget:
         """Return the table with this name.
@@ -221,7 +220,6 @@ class JdbcDatabase:
     max_tables: int = MAX_TABLES
     max_columns: int = MAX_COLUMNS
     on_question: OnQuestion = field(default="guess", kw_only=True)
-    layout: ClassVar[Layout] = NO_LAYOUT
     of: ClassVar[type[TableTarget]] = JdbcTarget
 
     @property
@@ -230,13 +228,13 @@ class JdbcDatabase:
         return " ".join(filter(None, [self.url.partition("?")[0], self.schema]))
 
     @property
-    def policy(self) -> TablePolicy:
+    def table_options(self) -> TableOptions:
         """How tables are kept whose options say nothing else."""
-        return TablePolicy(soft_delete_column(self.deletes, self.deleted_column))
+        return TableOptions(deletes=self.deletes, deleted_column=self.deleted_column)
 
     def __post_init__(self) -> None:
         check_template(self.table)
-        _ = self.policy  # raises for an option without effect
+        TablePolicy.of(self.table_options)  # raises for an option without effect
         _check_new_tables(self)
         self.target("table")  # checks the url
 

@@ -71,7 +71,6 @@ from .history import ApplyVersions, version_fields
 from .maintenance import Maintainer
 from .merge import ABSENT_COLUMN, BASE_COLUMN
 from .policy import (
-    TablePolicy,
     check_expressions,
     computed_fields,
     selected,
@@ -96,7 +95,7 @@ from .table_options import (
     OpenQuestionError,
     Selection,
     SyncError,
-    TableOptions,
+    TablePolicy,
     wrong_options,
 )
 from .table_spec import END_AT, START_AT, TableSpec, with_comments
@@ -169,7 +168,6 @@ class TableJob:
         The source table.
     query : Query
     policy : TablePolicy
-    options : TableOptions
     of : type
         The class of its target.
     target_name : callable
@@ -195,7 +193,6 @@ class TableJob:
     table: str
     query: Query = field(repr=False)
     policy: TablePolicy
-    options: TableOptions
     of: type[TableTarget]
     target_name: Callable[[], str] = field(repr=False)
     target: Callable[[str], TableTarget] = field(repr=False)
@@ -301,7 +298,7 @@ class TableJob:
         What it depends on is compared with what is kept, and kept with it.
         """
         before, summary = self.schema if self.owns_target else None, records.summary
-        if before is None and not summary.rows and not self.options.declared:
+        if before is None and not summary.rows and not self.policy.declared:
             self._require_missing(sink)
             return False
         if before is not None:
@@ -314,7 +311,7 @@ class TableJob:
             partial(self._samples, records),
             format=self.query.format,
             passed_options=self.query.passed_options,
-            options=self.options,
+            options=self.policy,
             on_new_column=self.query.on_new_column,
             max_columns=self.max_columns,
         )
@@ -352,7 +349,7 @@ class TableJob:
             schema.facts,
             seen,
             schema.primary_key,
-            user_key=bool(names_of(self.options.primary_key)),
+            user_key=bool(names_of(self.policy.primary_key)),
             file=self.query.store.file(self.table),
             columns=schema.names,
         )
@@ -385,7 +382,7 @@ class TableJob:
         _log.warning("%s: %s. Edit %s to change it", self.table, text, file)
 
     def _open_questions(self, schema: TableSchema, known: Collection[str] = ()) -> dict[str, str]:
-        return open_types(schema, self.options, self._masks(schema), known)
+        return open_types(schema, self.policy, self._masks(schema), known)
 
     def _require_answers(self, schema: TableSchema, known: Collection[str]) -> None:
         """Raise an error for the questions on new columns.
@@ -457,12 +454,12 @@ class TableJob:
         ------
         ArgumentError
         """
-        options, kept = self.options, self.schema
-        key, file = names_of(options.primary_key), self.query.store.file(self.table)
+        policy, kept = self.policy, self.schema
+        key, file = names_of(policy.primary_key), self.query.store.file(self.table)
         if kept.stopped:
             return
         if kept.columns:
-            ignored = ignored_arguments(kept, options.declared, key)
+            ignored = ignored_arguments(kept, policy.declared, key)
             if ignored:
                 _log.warning(
                     "%s: %s. The table's file decides: to change the table, edit %s while the "
@@ -472,7 +469,7 @@ class TableJob:
                     file,
                 )
         else:
-            written = (column for column in options.declared if options.writes(column.name))
+            written = (column for column in policy.declared if policy.writes(column.name))
             kept = TableSchema(self.table, tuple(written), key)
         position, positions = self.policy.position_column, kept.facts.position_column
         if positions and position is None:

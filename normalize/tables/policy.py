@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
 from typing import Any
 
@@ -16,14 +15,13 @@ from pyspark.sql import DataFrame, functions as F
 from pyspark.sql.types import StructField
 
 from cdc_formats.errors import ArgumentError
-from cdc_formats.values.schema import Column, SqlType, backquoted, quote
+from cdc_formats.values.schema import backquoted, quote
 from normalize.arguments import seconds_of
 from normalize.core.output import ROW_KIND
 from normalize.dataframe import require_of_row
 from normalize.decode.last_changes import partial_row
 from normalize.spark.plans import class_of, elements, plan_of
 
-from .layout import NO_LAYOUT, Layout
 from .merge import ABSENT_COLUMN, ADDS, BASE_COLUMN, is_absent
 
 # --------------------------------------------------------------------------------------------------
@@ -236,131 +234,6 @@ class Maintenance(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
                 f"expire is {self.expire!r}, and a running MERGE or reader needs older files: pass "
                 f"at least '{least} days', or expire=True and the retention in the table's property"
             )
-
-
-@dataclass(frozen=True)
-class TablePolicy:
-    """How a table is kept.
-
-    Parameters
-    ----------
-    deleted_column : str or None
-        The TIMESTAMP column with the time of a soft delete; None for hard deletes.
-    scd_type : {1, 2}
-        1: the table has the rows of the source. 2: it is a history, with a row for each version.
-    track_history : tuple of str
-        The columns of which a change makes a version of a history; empty for all.
-    position_column : str or None
-        The BINARY column with the position of a row's last change, before which no change applies.
-    where : str or None
-        The condition of the rows that the table has.
-    shards : str or None
-        The pattern of the source tables that are merged into it.
-    shard_column : str or None
-        The column with the name of the source table, which is part of the key.
-    layout, database_layout : Layout
-        Of the table if it is created, and of those tables of its database that say nothing else.
-    maintenance : Maintenance or None
-    select : mapping
-        The expressions of computed columns.
-
-    Raises
-    ------
-    ArgumentError
-        When a value is unknown, or two cannot be combined.
-    """
-
-    deleted_column: str | None = None
-    scd_type: int = 1
-    track_history: tuple[str, ...] = ()
-    position_column: str | None = None
-    where: str | None = None
-    shards: str | None = None
-    shard_column: str | None = None
-    layout: Layout = NO_LAYOUT
-    database_layout: Layout = NO_LAYOUT
-    maintenance: Maintenance | None = None
-    select: Mapping[str, str] = field(default_factory=dict, hash=False)
-
-    def __post_init__(self) -> None:
-        name, history = self.position_column, self.scd_type == 2
-        deleted = self.deleted_column
-        with_position = {
-            (
-                "scd_type=2 and position_column cannot be combined, since a history has a row for "
-                "each change: remove one of them"
-            ): history,
-            (
-                "position_column requires deletes='soft', which keeps the positions of deleted "
-                "rows: pass both, or remove it"
-            ): deleted is None,
-            "where and position_column cannot be combined, since a row that does not match has no "
-            "position: write the condition into a view": self.where is not None,
-            f"deleted_column and position_column are both {name!r}: pass another name": str(
-                name
-            ).lower()
-            == (deleted or "").lower(),
-        }
-        wrong = {
-            f"scd_type={self.scd_type!r} is unknown: pass 1 or 2": self.scd_type not in (1, 2),
-            "scd_type=2 and deletes='soft' cannot be combined: remove one of them": history
-            and deleted is not None,
-            "track_history requires scd_type=2: pass it too, or remove track_history": not history
-            and self.track_history,
-            **{text: name is not None and each for text, each in with_position.items()},
-        }
-        for text, is_wrong in wrong.items():
-            if is_wrong:
-                raise ArgumentError(text)
-
-    def layout_of(self, columns: Collection[str]) -> Layout:
-        """Return the layout of a table with these columns, if it is created."""
-        layout = self.layout.or_of(self.database_layout, columns)
-        computed = [(COMPUTED_PROPERTY, json.dumps([*self.select]))] if self.select else []
-        return replace(layout, properties=(*layout.properties, *computed))
-
-    @property
-    def is_computed(self) -> bool:
-        """Whether Spark computes which rows the table has, or columns of them."""
-        return self.where is not None or bool(self.select)
-
-    @property
-    def is_history(self) -> bool:
-        """Whether the table has a row for each version of a row."""
-        return self.scd_type == 2
-
-    @property
-    def shard(self) -> Column | None:
-        """The column with the name of a row's source table, if it is part of the key."""
-        name = self.shard_column
-        return None if name is None else Column(name, SqlType("STRING"), nullable=False)
-
-    @property
-    def facts(self) -> dict[str, str]:
-        """What decides which rows the table has (`TableFacts.options`)."""
-        return {
-            "where": " ".join((self.where or "").split()),
-            "deleted_column": self.deleted_column or "",
-            "shard_column": self.shard_column or "",
-            **({"select": json.dumps(dict(self.select))} if self.select else {}),
-        }
-
-
-def soft_delete_column(deletes: str, deleted_column: str) -> str | None:
-    """Return the column of soft deletes, or None for hard deletes.
-
-    Raises
-    ------
-    ArgumentError
-        When `deletes` is unknown, or `deleted_column` has no effect.
-    """
-    if deletes not in ("hard", "soft"):
-        raise ArgumentError(f"deletes={deletes!r} is unknown: pass 'hard' or 'soft'")
-    if deletes == "hard" and deleted_column != DELETED_AT:
-        raise ArgumentError(
-            "deleted_column has no effect with hard deletes: remove it, or pass deletes='soft'"
-        )
-    return deleted_column if deletes == "soft" else None
 
 
 def with_deletion_times(changes: DataFrame, name: str, time_column: str | None = None) -> DataFrame:

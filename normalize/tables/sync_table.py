@@ -28,7 +28,6 @@ from normalize.spark.sessions import require_jvm
 
 from .database_target import MAX_COLUMNS, lake_target
 from .job import TableJob
-from .policy import TablePolicy
 from .query import Query
 from .schema import TableSchema, described_questions
 from .table_options import TableOptions, require_distinct_names, wrong_options
@@ -157,12 +156,11 @@ def sync_table(
     check_masks(query.format.handling.masks, table_schema.columns, table_schema.primary_key)
     with wrong_options("table"):
         table_options.check_types(query.format)
-        policy = table_options.policy(TablePolicy(), type(of_table))
+        policy = type(of_table).policy(table_options)
     job = TableJob(
         name,
         query,
         policy,
-        table_options,
         type(of_table),
         lambda: of_table.sql_name,
         lambda name: of_table,
@@ -178,21 +176,15 @@ def sync_table(
     return query.records().writeStream.foreachBatch(job)
 
 
-_OPTIONS = frozenset(
-    {
-        "where",
-        "select",
-        "deletes",
-        "deleted_column",
-        "scd_type",
-        "track_history",
-        "position_column",
-        "partition_by",
-        "cluster_by",
-        "properties",
-        "maintenance",
-    }
-)
+_UNUSED = {
+    "name": "pass target=",
+    "schema": "pass schema= of sync_table",
+    "primary_key": "pass primary_key= of sync_table",
+    **dict.fromkeys(
+        ("types", "columns", "exclude_columns", "shards", "shard_column"), "call sync_database"
+    ),
+}
+"""The options of a table that `sync_table` does not use, each with what to do instead."""
 
 
 def _options(
@@ -204,24 +196,10 @@ def _options(
     """
     if not isinstance(table, TableOptions):
         raise ArgumentError(f"table is {table!r}: pass TableOptions(...)")
-    unused = [
-        each.name
-        for each in fields(table)
-        if each.name not in _OPTIONS and getattr(table, each.name)
-    ]
-    if unused:
-        raise ArgumentError(
-            f"table has {unused[0]}, which sync_table does not use: "
-            f"{_REMEDIES.get(unused[0], 'call sync_database')}"
-        )
+    for name, remedy in _UNUSED.items():
+        if getattr(table, name):
+            raise ArgumentError(f"table has {name}, which sync_table does not use: {remedy}")
     return replace(table, name=target.sql_name, schema=schema, primary_key=key)
-
-
-_REMEDIES = {
-    "name": "pass target=",
-    "schema": "pass schema= of sync_table",
-    "primary_key": "pass primary_key= of sync_table",
-}
 
 
 def _remedy(option: str) -> str:

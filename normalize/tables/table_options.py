@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields, replace
 from difflib import get_close_matches
 from typing import Literal
 
@@ -14,13 +15,12 @@ from pyspark.sql.types import StructType
 from cdc_formats.errors import ArgumentError, ChangelogError, SchemaError
 from cdc_formats.format import Format
 from cdc_formats.values.masks import folded
-from cdc_formats.values.schema import Column, quote
-from normalize.arguments import names_of
+from cdc_formats.values.schema import Column, SqlType, quote
+from normalize.arguments import check_choice, names_of
 from normalize.dataframe import table_columns
 
-from .layout import Layout, Properties
-from .policy import DELETED_AT, Maintenance, TablePolicy, soft_delete_column
-from .targets import TableTarget
+from .layout import NO_LAYOUT, Layout, Properties
+from .policy import COMPUTED_PROPERTY, DELETED_AT, Maintenance
 
 AS_IS, QUESTION = "as_is", "?"
 """What `TableOptions.types` has for a type that is right as it is inferred, and for an unanswered
@@ -122,7 +122,16 @@ class TableOptions:
     select: Mapping[str, str] = field(default_factory=dict, hash=False)
 
     def __post_init__(self) -> None:
-        _ = self.layout  # raises for a transform that does not exist
+        self.check()
+
+    def check(self) -> None:
+        """Raise an error for options that no table can have.
+
+        Raises
+        ------
+        ArgumentError, SchemaError
+        """
+        self.layout  # noqa: B018
         if self.columns and self.exclude_columns:
             raise ArgumentError("TableOptions has columns and exclude_columns: remove one of them")
         if self.schema is not None and self.types:
@@ -182,39 +191,6 @@ class TableOptions:
         if columns and (key or not format.traits.reads_tombstones):  # some formats need a key
             format.check(columns, key)
 
-    def policy(self, default: TablePolicy, of: type[TableTarget]) -> TablePolicy:
-        """Return how the table is kept: as these options say, and else as its database does.
-
-        Parameters
-        ----------
-        default : TablePolicy
-            That of the database.
-        of : type
-            The class of the table's target.
-
-        Raises
-        ------
-        ArgumentError
-            When an option is unknown or has no effect, or the target does not support it.
-        """
-        deletes = self.deletes or ("hard" if default.deleted_column is None else "soft")
-        name = default.deleted_column if deletes == "soft" else None
-        policy = TablePolicy(
-            soft_delete_column(deletes, self.deleted_column or name or DELETED_AT),
-            self.scd_type or default.scd_type,
-            names_of(self.track_history),
-            self.position_column,
-            self.where,
-            self.shards,
-            self.shard_column,
-            self.layout,
-            default.database_layout,
-            self.maintenance or default.maintenance,
-            self.select,
-        )
-        of.require_supported(policy)
-        return policy
-
     def decides(self, column: str) -> bool:
         """Whether the user has decided the type of a column, or that it is not written."""
         return self.schema is not None or column in self.types or not self.writes(column)
@@ -224,6 +200,135 @@ class TableOptions:
         return column not in names_of(self.exclude_columns) and (
             not self.columns or column in names_of(self.columns)
         )
+
+
+@dataclass(frozen=True, kw_only=True)
+class TablePolicy(TableOptions):
+    """How a table is kept: as its options say, and else as its database's.
+
+    `deletes` and `scd_type` are not None, and `deleted_column` is None for hard deletes.
+
+    Parameters
+    ----------
+    track_history : tuple of str
+    database_layout : Layout
+        The layout of the new tables whose options say nothing else.
+    """
+
+    track_history: tuple[str, ...] = ()
+    database_layout: Layout = NO_LAYOUT
+
+    @classmethod
+    def of(cls, options: TableOptions, database: TableOptions | None = None) -> TablePolicy:
+        """Return how a table with these options is kept.
+
+        Parameters
+        ----------
+        options : TableOptions
+        database : TableOptions or None
+            What the tables of its database have by default.
+
+        Raises
+        ------
+        ArgumentError
+            When an option is unknown or has no effect, or two cannot be combined.
+        """
+        default = database or TableOptions()
+        deletes, name = options.deletes or default.deletes or "hard", options.deleted_column
+        check_choice("deletes", deletes, ("hard", "soft"))
+        if deletes == "hard" and name not in (None, DELETED_AT):
+            raise ArgumentError(
+                "deleted_column has no effect with hard deletes: remove it, or pass deletes='soft'"
+            )
+        own = {each.name: getattr(options, each.name) for each in fields(TableOptions)}
+        decided = {
+            "deletes": deletes,
+            "deleted_column": (name or default.deleted_column or DELETED_AT)
+            if deletes == "soft"
+            else None,
+            "scd_type": options.scd_type or default.scd_type or 1,
+            "track_history": names_of(options.track_history, "track_history"),
+            "maintenance": options.maintenance or default.maintenance,
+        }
+        return cls(**(own | decided), database_layout=default.layout)
+
+    def check(self) -> None:
+        """Raise an error for an unknown option, and for two that cannot be combined.
+
+        Raises
+        ------
+        ArgumentError
+        """
+        super().check()
+        history, deleted, position = self.is_history, self.deleted_column, self.position_column
+        wrong = [
+            (self.scd_type not in (1, 2), f"scd_type={self.scd_type!r} is unknown: pass 1 or 2"),
+            (
+                history and deleted is not None,
+                "scd_type=2 and deletes='soft' cannot be combined: remove one of them",
+            ),
+            (
+                bool(self.track_history) and not history,
+                "track_history requires scd_type=2: pass it too, or remove track_history",
+            ),
+        ]
+        if position is not None:
+            wrong += [
+                (
+                    history,
+                    "scd_type=2 and position_column cannot be combined, since a history has a row "
+                    "for each change: remove one of them",
+                ),
+                (
+                    deleted is None,
+                    "position_column requires deletes='soft', which keeps the positions of deleted "
+                    "rows: pass both, or remove it",
+                ),
+                (
+                    self.where is not None,
+                    "where and position_column cannot be combined, since a row that does not match "
+                    "has no position: write the condition into a view",
+                ),
+                (
+                    position.lower() == (deleted or "").lower(),
+                    f"deleted_column and position_column are both {position!r}: pass another name",
+                ),
+            ]
+        for is_wrong, text in wrong:
+            if is_wrong:
+                raise ArgumentError(text)
+
+    def layout_of(self, columns: Collection[str]) -> Layout:
+        """Return the layout of a table with these columns, if it is created."""
+        layout = self.layout.or_of(self.database_layout, columns)
+        computed = [(COMPUTED_PROPERTY, json.dumps([*self.select]))] if self.select else []
+        return replace(layout, properties=(*layout.properties, *computed))
+
+    @property
+    def is_computed(self) -> bool:
+        """Whether Spark computes which rows the table has, or columns of them."""
+        return self.where is not None or bool(self.select)
+
+    @property
+    def is_history(self) -> bool:
+        """Whether the table has a row for each version of a row."""
+        return self.scd_type == 2
+
+    @property
+    def shard(self) -> Column | None:
+        """The column with the name of a row's source table, if it is part of the key."""
+        name = self.shard_column
+        return None if name is None else Column(name, SqlType("STRING"), nullable=False)
+
+    @property
+    def facts(self) -> dict[str, str]:
+        """What decides which rows the table has (`TableFacts.options`)."""
+        return {
+            "where": " ".join((self.where or "").split()),
+            "deleted_column": self.deleted_column or "",
+            "shard_column": self.shard_column or "",
+            **({"select": json.dumps(dict(self.select))} if self.select else {}),
+        }
 
 
 @contextmanager

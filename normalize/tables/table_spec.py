@@ -41,7 +41,7 @@ from normalize.monitoring.watch import Notice, log, shown_names
 
 from .layout import NO_LAYOUT, Layout, in_lower
 from .merge import MergePlan, merge_plan
-from .policy import TablePolicy
+from .table_options import TablePolicy
 
 START_AT, END_AT = "__START_AT", "__END_AT"
 """The columns of a version's validity, as AUTO CDC names them."""

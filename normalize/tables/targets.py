@@ -29,7 +29,7 @@ from normalize.spark.memory import available_memory
 
 from .batches import Batch, Record
 from .layout import NO_LAYOUT, Layout
-from .policy import TablePolicy
+from .table_options import TableOptions, TablePolicy
 from .table_spec import TableSpec
 
 _log = logging.getLogger("normalize")
@@ -142,13 +142,15 @@ class TableTarget(ABC):
         return self.sql_name
 
     @classmethod
-    def require_supported(cls, policy: TablePolicy) -> None:
-        """Raise an error if such a table cannot be kept by a policy.
+    def policy(cls, options: TableOptions, database: TableOptions | None = None) -> TablePolicy:
+        """Return how such a table with these options is kept (`TablePolicy.of`).
 
         Raises
         ------
         ArgumentError
+            As `TablePolicy.of`, and when such a table cannot be kept so.
         """
+        policy = TablePolicy.of(options, database)
         if policy.is_history and not cls.histories:
             raise ArgumentError(
                 f"scd_type=2 is not supported for {cls.__name__}: write the history to Delta or "
@@ -169,6 +171,7 @@ class TableTarget(ABC):
             if not cls.provider:
                 raise ArgumentError(f"maintenance is not supported for {cls.__name__}: remove it")
             policy.maintenance.check(cls.provider)
+        return policy
 
     @classmethod  # noqa: B027 - few formats refuse one
     def check_layout(cls, layout: Layout, columns: Collection[str] = ()) -> None:

@@ -103,7 +103,7 @@ def _load(
 ) -> None:
     """Write the source's rows to the new table."""
     schema = store.beside(resync, spark).read(resync.table)
-    policy = options.policy(database.policy, database.of)
+    policy = database.of.policy(options, database.table_options)
     assert schema is not None  # the query wrote it before this phase
     target = database.target(resync.new)
     copies = {each.name.lower(): each.dataType for each in target.sink(spark).fields()}

@@ -14,7 +14,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from normalize import DeltaTarget, IcebergTarget, JdbcTarget
-from normalize.tables.policy import TablePolicy
+from normalize.tables.table_options import TableOptions, TablePolicy
 from normalize.tables.table_spec import TableSpec
 from normalize.verify.verification import Verification
 from tests.support.servers.local_source import repeating
@@ -75,7 +75,7 @@ def test_a_database_target_says_which_columns_are_computed(
     name, copy = table_name(), database.source(table_name())
     target = JdbcTarget(copy.url, copy.table, copy.user, copy.password, copy.options)
     fields = spark.createDataFrame([], "id INT, `é'\\` STRING").schema.fields
-    policy = TablePolicy(select={"É'\\": "upper(name)"})
+    policy = TablePolicy.of(TableOptions(select={"É'\\": "upper(name)"}))
     target.sink(spark).prepare(TableSpec.of(policy, fields, ("id",)))
     quote = "`" if database.kind == "mariadb" else '"'
     column = f"{quote}é'\\{quote}"

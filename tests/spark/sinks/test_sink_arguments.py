@@ -48,7 +48,7 @@ if TYPE_CHECKING:
             {"keys": "id", "sequence_by": "v", "order_by": "v", "scd_type": 2},
             "order_by and scd_type=2 cannot be combined",
         ),
-        ({"keys": "id", "deletes": "softly"}, "deletes='softly' is unknown: pass 'hard' or 'soft'"),
+        ({"keys": "id", "deletes": "softly"}, "deletes is 'softly': use 'hard' or 'soft'"),
         (
             {"keys": "id", "deleted_column": "gone"},
             "deleted_column has no effect with hard deletes: remove it, or pass deletes='soft'",
