@@ -12,6 +12,7 @@ from typer.core import TyperGroup
 
 from cdc_formats.errors import missing_dependency
 
+from .doctor import doctor
 from .formats import formats
 from .job import init, maintain, resync, run, schema, status
 from .tail import tail
@@ -95,6 +96,7 @@ EXAMPLES: dict[Callable[..., None], tuple[str, ...]] = {
         "cdc tail orders -b localhost:9092 --from 2026-11-21T10:00:00Z --where-key id=7",
         "cdc tail shop -b localhost:9092 -o table_include=orders --normalize",
     ),
+    doctor: ("cdc doctor orders -b localhost:9092", "cdc doctor job.yaml --json"),
     verify: (
         "cdc verify jdbc:mysql://db:3306/shop products /lake/products --user reader",
         "cdc verify jdbc:postgresql://db/shop public.products lake.shop.products --kind iceberg",

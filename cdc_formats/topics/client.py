@@ -227,6 +227,7 @@ class KafkaReader:
             **READ_ONLY,
             "error_cb": self.brokers.hear,
         }
+        self._connection = {**config, "bootstrap.servers": servers, "log_level": 0}
         try:
             self._consumer = confluent_kafka.Consumer(options)
         except (confluent_kafka.KafkaException, TypeError, ValueError) as error:
@@ -295,6 +296,29 @@ class KafkaReader:
             timeout=seconds,
         )
         return low, high
+
+    def is_compacted(self, topic: str, seconds: float) -> bool | None:
+        """Return whether Kafka keeps only the last record of each key of a topic in the long run.
+
+        None if this user may not read the topic's settings.
+
+        Raises
+        ------
+        KafkaUnavailableError
+        """
+        from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
+
+        client = AdminClient(self._connection)
+        asked = client.describe_configs(
+            [ConfigResource(ResourceType.TOPIC, topic)], request_timeout=seconds
+        )
+        try:
+            (answer,) = (each.result(seconds) for each in asked.values())
+        except self._kafka.KafkaException as error:
+            if error.args[0].name() == "TOPIC_AUTHORIZATION_FAILED":
+                return None
+            raise self._typed(error.args[0], topic) from None
+        return "compact" in str(answer["cleanup.policy"].value)
 
     def offsets_at(
         self, topic: str, partitions: Collection[int], timestamp_ms: int, seconds: float

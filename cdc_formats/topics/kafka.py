@@ -19,6 +19,7 @@ from .client import READ_ONLY, KafkaReader
 from .encodings import SampledRecord
 from .inference import InferredSchema, infer_schema
 from .profile import TopicProfile, profile_records
+from .profile.doctor import Fault, diagnose
 
 SAMPLE = 1000
 """The default number of records in a sample."""
@@ -279,6 +280,50 @@ def profile_topic(
         asked=counts,
         **options,
     )
+
+
+def diagnose_topic(
+    servers: str,
+    topic: str,
+    *,
+    sample: int = SAMPLE,
+    config: Mapping[str, Any] | None = None,
+    format: str | Format | None = None,
+    timeout_seconds: float = TIMEOUT_SECONDS,
+    progress: bool | None = None,
+    **options: Any,
+) -> list[Fault]:
+    """Return the faults of a topic's producer that a sample of its records shows.
+
+    Parameters
+    ----------
+    servers, topic, sample, config, format, timeout_seconds, progress, **options
+        Same as `profile_topic`.
+
+    Raises
+    ------
+    UnknownTopicError, KafkaUnavailableError, SampleError, MissingDependencyError, ArgumentError
+        As `sample_topic`; `ArgumentError` also when no format reads the sample.
+    """
+    settings, aborted = config or {}, list[SampledRecord]()
+    records, _, counts = _sampled(
+        servers, topic, sample, settings, timeout_seconds, progress=progress
+    )
+    with _reader(servers, settings) as reader:
+        compacted = bool(reader.is_compacted(topic, timeout_seconds))
+    if counts is not None and sum(counts.values()) > len(records):
+        # Offsets without a record: transaction markers, compacted or aborted records.
+        known = {(each.partition, each.offset) for each in records}
+        ends = {each.partition: each.offset for each in records}
+        uncommitted = {**settings, "isolation.level": "read_uncommitted"}
+        every = _sampled(servers, topic, sample, uncommitted, timeout_seconds, progress=False)[0]
+        aborted = [
+            each
+            for each in every
+            if (each.partition, each.offset) not in known
+            and each.offset < ends.get(each.partition, 0)
+        ]
+    return diagnose(records, format=format, compacted=compacted, aborted=aborted, **options)
 
 
 def key_values(

@@ -31,7 +31,7 @@ from cdc_formats.topics.inference import InferredSchema
 from cdc_formats.topics.inference.observed import unavailable_forms
 from cdc_formats.topics.inference.sample import AnyColumns, ColumnEvidence, Reading, named_format
 from cdc_formats.topics.profile.detect import Candidate, candidate, candidates, choose
-from cdc_formats.topics.profile.tables import TableProfile, tables
+from cdc_formats.topics.profile.tables import TableProfile, profiled_tables
 from cdc_formats.topics.profile.terminal import shortened
 from cdc_formats.topics.profile.topic_profile import (
     CorruptRecord,
@@ -101,7 +101,7 @@ def profile_records(
     """
     inspected = inspect_all(records)
     encodings = Counter(each.value.encoding for each in inspected)
-    tried, chosen, reason = _chosen(inspected, format, options)
+    tried, chosen, reason = chosen_format(inspected, format, options)
     readings = tried[0].readings
     name = topic or next((each.topic for each in records), "")
     return TopicProfile(
@@ -137,7 +137,8 @@ def _content(
     reader = AnyColumns(format)
     by_record = {id(each.inspected): each for each in detected}
     readings = [by_record.get(id(each)) or reader.read(each) for each in records]
-    profiles, in_log = tables(readings, reader), positions(readings, format)
+    profiles = tuple(table for table, _ in profiled_tables(readings, reader))
+    in_log = positions(readings, format)
     ignored = Counter(each.ignored.value for each in readings if each.ignored)
     errors = [
         CorruptRecord(
@@ -164,7 +165,7 @@ def _content(
     }
 
 
-def _chosen(
+def chosen_format(
     records: Sequence[InspectedRecord], format: str | Format | None, options: Mapping[str, Any]
 ) -> tuple[list[Candidate], Format | None, str]:
     """Return the tried formats, the chosen one, and the reason."""

@@ -110,8 +110,10 @@ class TableProfile:
         return dict(msgspec.to_builtins({**values, "schema": schema, "options": options}))
 
 
-def tables(readings: Sequence[Reading], reader: AnyColumns) -> tuple[TableProfile, ...]:
-    """Return the tables of a sample, sorted by number of records, the largest first.
+def profiled_tables(
+    readings: Sequence[Reading], reader: AnyColumns
+) -> list[tuple[TableProfile, list[Reading]]]:
+    """Return the tables of a sample with their records, the largest first.
 
     Parameters
     ----------
@@ -122,10 +124,10 @@ def tables(readings: Sequence[Reading], reader: AnyColumns) -> tuple[TableProfil
     groups = _groups(readings, reader.sampler)
     named = [names for names in groups if names]
     made = [
-        _table(names, group, reader, _filters(names, named, reader.format))
+        (_table(names, group, reader, _filters(names, named, reader.format)), group)
         for names, group in groups.items()
     ]
-    return tuple(sorted(made, key=lambda each: -each.records))
+    return sorted(made, key=lambda each: -each[0].records)
 
 
 def _groups(readings: Sequence[Reading], sampler: Sampler) -> dict[tuple[str, ...], list[Reading]]:

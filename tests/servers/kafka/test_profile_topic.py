@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
+from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient
 
 from cdc_formats.errors import ArgumentError, InferenceError, UnknownTopicError
 from cdc_formats.topics.kafka import infer_topic, profile_topic, sample_topic
 from normalize.local_kafka import ProducerRecord
+from tests.support.commands import quick
+from tests.support.job_file import job_file
 from tests.support.paths import RECORDS
 from tests.support.streams import new_topic
 
@@ -69,6 +73,42 @@ def test_a_progress_bar_names_the_topic(
     assert out == ""
     assert topics[UPSERT] in err
     assert "50/50" in err
+
+
+def test_the_doctor_sees_aborted_transactions_and_compaction(kafka: Any, tmp_path: Path) -> None:
+    def message(op: str, after: Any) -> bytes:
+        row = {"id": 1, "name": "a"}
+        return json.dumps({"op": op, "before": None if after else row, "after": after}).encode()
+
+    topic = new_topic(kafka, [])
+    producer = Producer(
+        {"bootstrap.servers": kafka.bootstrap_servers, "transactional.id": f"writer-of-{topic}"}
+    )
+    producer.init_transactions()
+    for op, end in (
+        ("c", producer.commit_transaction),
+        ("u", producer.abort_transaction),
+        ("u", producer.commit_transaction),
+    ):
+        producer.begin_transaction()
+        producer.produce(topic, message(op, {"id": 1, "name": op}), b'{"id": 1}')
+        producer.flush()
+        end()
+    broker = "-b", kafka.bootstrap_servers
+    done = quick("doctor", topic, *broker)
+    assert (done.code, done.lines[1]) == (1, f"  seen: {topic}[0]@2")
+    assert done.out.startswith("aborted transactions: records are of transactions")
+    compacted = f"{topic}-compacted"
+    kafka.create_topic(compacted, config={"cleanup.policy": "compact,delete"})
+    kafka.produce(compacted, [(b'{"id": 1}', message("c", {"id": 1, "name": "a"}))])
+    kafka.produce(compacted, [(b'{"id": 1}', message("d", None))])
+    job = job_file(kafka, tmp_path, compacted, format="debezium-json")
+    done = quick("doctor", str(job), "--json")
+    found = [json.loads(line) for line in done.lines]
+    assert [(each["topic"], each["name"]) for each in found] == [
+        (compacted, "no tombstones"),
+        (compacted, "compacted"),
+    ]
 
 
 @pytest.mark.soak
