@@ -1,7 +1,7 @@
 """Live micro-batches: records that are sent one after another, until a query has committed them.
 
 A query that follows its topics reaches their end in every micro-batch. There a task waits for
-Kafka, which a query that catches up does only in its last micro-batch (docs/kafka-waits.md).
+Kafka, which a query that catches up does only in its last micro-batch (docs/speed.md).
 """
 
 from __future__ import annotations

@@ -19,7 +19,7 @@ Each way has topics and tables of its own. While one is measured, the others are
 - ``sync_database``: this library, as it reads Kafka by default
 - ``by-hand``: ``from_json``, ``row_number()`` and a MERGE for each table, with this library's
   ``kafka.fetch.max.wait.ms``
-- the name of either with ``-500``: with Kafka's default of this option (docs/kafka-waits.md)
+- the name of either with ``-500``: with Kafka's default of this option (docs/speed.md)
 """
 
 from __future__ import annotations

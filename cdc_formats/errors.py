@@ -298,7 +298,7 @@ def excerpt_of(message: bytes | None) -> str:
 
 
 def clip(text: str, most: int = 160) -> str:
-    """Return at most so many characters of a text, and dots if there are more."""
+    """Return at most this many characters of a text, and dots if there are more."""
     return text if len(text) <= most else text[:most] + "..."
 
 

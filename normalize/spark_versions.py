@@ -226,7 +226,7 @@ def kafka_source(spark: SparkSession) -> str:
 
 
 # --------------------------------------------------------------------------------------------------
-# Checks of a Spark session at the call: what would fail or be slow later is one sentence now.
+# Checks of a Spark session at the call: what would fail or be slow later fails immediately with a one-line error.
 
 _MOST_TASKS_PER_CORE = 8
 _PROBE_SECONDS = 20

@@ -89,7 +89,7 @@ class Collector(ABC):
 
     @abstractmethod
     def take_columns(self, records: Records, changes: ChangeColumns) -> None:
-        """Add changes of some of the records, before or after those of the others."""
+        """Add the changes of some records, before or after the changes of the other records."""
 
     @abstractmethod
     def add_side_output(self, records: Records, index: int, side_output: SideOutput) -> None:

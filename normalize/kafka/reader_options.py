@@ -234,7 +234,7 @@ READER_DEFAULTS = {
     "kafka.fetch.max.bytes": "67108864",
     "kafka.receive.buffer.bytes": "4194304",
     # At the end of a partition, Spark's source waits until the broker answers the consumer's next
-    # fetch: for 500 ms by Kafka's default (docs/kafka-waits.md).
+    # fetch: for 500 ms by Kafka's default (docs/speed.md).
     "kafka.fetch.max.wait.ms": "1",
     # Kafka's default also returns the records of transactions that were aborted.
     "kafka.isolation.level": "read_committed",

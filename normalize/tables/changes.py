@@ -210,7 +210,7 @@ class Changes(NamedTuple):
 
 
 class ChangeOptions(NamedTuple):
-    """Which changes are returned, and what they have beside the columns of the source table.
+    """Which changes are returned, and their columns besides those of the source table.
 
     Attributes
     ----------

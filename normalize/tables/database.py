@@ -476,7 +476,7 @@ class SyncDatabase:
         unused = masks.unused(tables)
         if batch is not None:
             publish(TableProgress(query=batch.query, table="", unused_masks=len(unused)))
-        # Of a mask that names one of these tables, the table warns itself.
+        # The table itself warns about a mask that names it.
         named = {name for table in tables for name in masks.naming(table)}
         unknown = [name for name in unused if name not in named]
         if unknown and not self._warned_of_masks:

@@ -312,7 +312,7 @@ class Dialect:
         values: Mapping[str, str],
         condition: str,
     ) -> str:
-        """Return the statement that updates rows of one table which the other has, too.
+        """Return the UPDATE of one table's rows whose keys are also in the other table.
 
         Parameters
         ----------
@@ -331,7 +331,7 @@ class Dialect:
         return f"UPDATE {updated} SET {sets} FROM {other} WHERE {same} AND {condition}"
 
     def delete_from(self, alias: str, tables: Mapping[str, str], same: str, condition: str) -> str:
-        """Return the statement that deletes rows of one table which the other has, too.
+        """Return the DELETE of one table's rows whose keys are also in the other table.
 
         The parameters are those of `update`.
         """

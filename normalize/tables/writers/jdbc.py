@@ -562,7 +562,7 @@ def in_same_schema(table: str, name: str) -> str:
 
 
 def _base(name: str, part: int) -> SparkColumn:
-    """Return a column of the key whose row has the missing columns of a row.
+    """Return the key column of the row that the missing columns are copied from.
 
     It is the row's earlier key, or its own.
     """

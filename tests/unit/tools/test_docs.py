@@ -5,12 +5,15 @@ become Markdown.
 """
 
 import ast
+import functools
 import inspect
 import re
 import subprocess
 import sys
 from configparser import ConfigParser
 from importlib import import_module
+from importlib.util import find_spec
+from pathlib import Path
 from pkgutil import walk_packages
 
 import pytest
@@ -35,6 +38,18 @@ from tools.pictures import MOST_BYTES
 
 PACKAGES = ("capture", "cdc_formats", "normalize")
 SOURCES = (*PACKAGES, "bench", "cdc_cli", "demo")
+NAMES_OF_OTHERS = frozenset(
+    {
+        "ATTEMPT_ANALYSIS_IN_PIPELINE_QUERY_FUNCTION", "AUTOCDC_TARGET_DOES_NOT_SUPPORT_MERGE", "AvailableNow", "CloudEventsConverter",
+        "DateString", "DebeziumTransform", "DmsTransform", "HTTPS_PROXY", "MapState", "MysqlDebeziumSource", "OverwriteFiles",
+        "PostgresDebeziumSource", "RewriteFiles", "RollingUpdate", "RowDelta", "addBatch", "append_flow", "apply_as_deletes",
+        "apply_as_truncates", "boundedMemoryUsage", "bucketing", "changelogV2", "commitOffsets", "except_column_list",
+        "foreachPartition", "ignore_null_updates", "maxAppAttempts", "maxBatchesToRetainInMemory", "maxMemoryUsageMB", "memoryOverhead",
+        "net_read_timeout", "pushPartValues", "requireAllClusterKeysForCoPartition", "temporary_view",
+        "track_history_except_column_list", "transformWithStateInPandas", "try_evolve", "walCommit", "yarn",
+    }
+)  # fmt: skip
+"""Names of Spark, Delta, Flink, Kubernetes and others, which only the documentation has."""
 
 
 def test_the_examples_of_all_docstrings_run():
@@ -60,10 +75,9 @@ def test_the_examples_of_all_docstrings_run():
 
 def calls_in_text(text):
     """Return the inline code that is a call: `read_state(spark, checkpoint)`."""
-    prose = re.sub(r"^```.*?^```$", "", text, flags=re.MULTILINE | re.DOTALL)
     spans = [
         span
-        for span in re.findall(r"(?<!`)`([^`\n]+)`(?!`)", prose)
+        for span in re.findall(r"(?<!`)`([^`\n]+)`(?!`)", prose(text))
         if re.match(r"[A-Za-z_]+\(.+\)$", span)
     ]
     return [span for span in spans if compiles(span)]
@@ -85,6 +99,55 @@ def imported(tree):
         if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] in PACKAGES
     ]
     return [(node.module, alias.name) for node in imports for alias in node.names]
+
+
+def prose(text):
+    """Return a page without its fenced blocks."""
+    return re.sub(r"^```.*?^```$", "", text, flags=re.MULTILINE | re.DOTALL)
+
+
+@functools.cache
+def known_words():
+    """Return the words of all files but those of the documentation, and the conditions of errors."""
+    listed = subprocess.run(
+        ["git", "ls-files"], cwd=REPOSITORY, capture_output=True, text=True, check=True
+    ).stdout.splitlines()
+    written = [
+        REPOSITORY / name
+        for name in listed
+        if not name.startswith("docs/") and name not in {*PAGES, "CHANGELOG.md"}
+    ]
+    words = set()
+    for path in written:
+        if path.is_file() and path != Path(__file__):
+            words |= {*re.findall(r"\w+", path.read_text("utf-8", errors="ignore"))}
+    errors = [word.removesuffix("Error") for word in words if word.endswith("Error")]
+    conditions = {re.sub(r"(?<!^)([A-Z])", r"_\1", word).upper() for word in errors}
+    return words | conditions | NAMES_OF_OTHERS
+
+
+def names_that_exist_nowhere(text):
+    """Return each path and each name in back-quotes that no file of the repository has."""
+    folders = {path.name for path in REPOSITORY.iterdir() if path.is_dir()}
+    missing = []
+    for span in re.findall(r"(?<!`)`([^`\s]+)`(?!`)", prose(text)):
+        if re.fullmatch(r"[\w.-]+(/[\w.-]+)+/?", span) and span.split("/")[0] in folders:
+            missing += [span] * (not (REPOSITORY / span).exists())
+        elif re.fullmatch(r"(normalize|cdc_formats|capture)(\.\w+)+", span):
+            missing += [span] * (not is_importable(span))
+        elif re.fullmatch(r"[A-Za-z_]\w*(\.\w+)*(\(\))?", span) and re.search("_|[a-z][A-Z]", span):
+            missing += [span] * (not {*re.findall(r"\w+", span)} <= known_words())
+    return missing
+
+
+def is_importable(name):
+    """Return whether a name is a module, or a name that a module has."""
+    module, _, last = name.rpartition(".")
+    try:
+        home = import_module(module)
+    except ModuleNotFoundError:
+        return False
+    return hasattr(home, last) or find_spec(name) is not None
 
 
 def is_public(module, name):
@@ -128,6 +191,18 @@ def test_python_in_the_docs_uses_the_public_api(page):
     assert [wrong for tree in trees for wrong in unknown_arguments(tree)] == []
 
 
+@pytest.mark.parametrize("page", PAGES)
+def test_names_in_back_quotes_exist(page):
+    assert names_that_exist_nowhere(PAGES[page]) == []
+
+
+def test_a_removed_module_and_a_misspelt_name_are_found():
+    text = "`normalize.no_such_module` `tests/no_such_folder/a.py` `primaryy_key` `primary_key`"
+    assert names_that_exist_nowhere(text) == [
+        "normalize.no_such_module", "tests/no_such_folder/a.py", "primaryy_key",
+    ]  # fmt: skip
+
+
 def test_each_block_of_python_runs_or_says_what_it_needs():
     of_pages = {page: blocks(text) for page, text in PAGES.items()}
     assert {page: len(each) for page, each in of_pages.items()} == {
@@ -141,9 +216,7 @@ def test_each_block_of_python_runs_or_says_what_it_needs():
 
 @pytest.mark.parametrize("page", PAGES)
 def test_links_of_the_docs_lead_to_files(page):
-    links = re.findall(
-        r"\]\(([^)#\s]+)", re.sub(r"^```.*?^```$", "", PAGES[page], flags=re.MULTILINE | re.DOTALL)
-    )
+    links = re.findall(r"\]\(([^)#\s]+)", prose(PAGES[page]))
     links = [link for link in links if not re.match(r"https?:", link)]
     generated = {f"docs/{name}" for name in format_pages()}
     targets = {link: (REPOSITORY / page).parent.joinpath(link).resolve() for link in links}
