@@ -11,6 +11,7 @@ import pytest
 from cdc_formats.errors import ArgumentError
 from cdc_formats.topics.encodings import SampledRecord
 from cdc_formats.topics.profile.doctor import FAULTS, diagnose
+from tests.support.paths import REPOSITORY
 from tests.support.samples import messages, recorded, sample
 
 pytestmark = pytest.mark.usefixtures("no_other_formats")
@@ -119,6 +120,12 @@ def test_a_fault_is_found_with_a_record_that_shows_it(name: str) -> None:
     assert "@" in fault.where
     assert f"mend: {FAULTS[name][1]}" in str(fault)
     assert fault.to_dict()["remedy"] == FAULTS[name][1]
+
+
+def test_the_page_of_producers_has_the_faults() -> None:
+    page = (REPOSITORY / "docs" / "producers.md").read_text("utf-8")
+    for name, (fault, remedy) in FAULTS.items():
+        assert f"| {name} | {fault} | {remedy} |\n" in page
 
 
 def test_what_is_delivered_again_or_read_by_a_snapshot_is_no_fault() -> None:
