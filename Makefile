@@ -28,7 +28,7 @@ ROOMS := normalize/tables/*,normalize/verify/*
 ROOMS_COVERED := 90
 
 BIN := $(VENV)/bin
-JAVA_GOALS := package stranger demo test test-all coverage connect cross-section matrix fetch notebooks notebooks-rendered bench bench-flink bench-capture bench-tpcc soak growth kafka
+JAVA_GOALS := package next-spark stranger demo test test-all coverage connect cross-section matrix fetch notebooks notebooks-rendered bench bench-flink bench-capture bench-tpcc soak growth kafka
 CHECKS := python $(if $(filter $(JAVA_GOALS),$(MAKECMDGOALS)),java)
 
 # The demo needs 11 of the 140 packages that the tests need. It runs in the active environment if this
@@ -43,7 +43,7 @@ unexport SPARK_HOME
 # Without .pyc files, each Python that Spark starts would compile these packages again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help demo check test test-all native native-check connect cross-section matrix fetch notebooks notebooks-rendered docs lint types unit coverage fuzz fuzz-together bench bench-flink bench-capture bench-tpcc soak growth kafka format package audit stranger release release-notes clean prerequisites
+.PHONY: help demo check test test-all native native-check connect cross-section matrix fetch notebooks notebooks-rendered docs lint types unit coverage fuzz fuzz-together bench bench-flink bench-capture bench-tpcc soak growth kafka format package audit next-spark stranger release release-notes clean prerequisites
 
 help: ## list these commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -163,6 +163,9 @@ package: prerequisites ## build the wheel and the sdist into dist/, and try them
 
 audit: prerequisites ## report known vulnerabilities of what the wheel in dist/ requires, and write build/sbom.json
 	$(PYTHON) -m tools.package audit
+
+next-spark: prerequisites ## run the README's example on the newest PySpark, also on one that is not supported yet
+	$(PYTHON) -m tools.package next-spark
 
 stranger: prerequisites ## clone the last commit into a new home folder, and do what the README and the documentation say, in their order
 	$(PYTHON) -m tools.stranger

@@ -12,6 +12,7 @@ import typer
 
 from cdc_formats.errors import SampleError
 from cdc_formats.topics.client import KafkaReader
+from cdc_formats.topics.encodings import FRAMED
 from cdc_formats.topics.kafka import profile_topic
 from cdc_formats.values.json_reader import json_bytes
 
@@ -98,6 +99,7 @@ def _summaries(broker: Connection, names: list[str], sample: int) -> Iterator[di
             "partitions": len(profile.partitions),
             "records": sum(each.end - each.begin for each in profile.partitions),
             "format": profile.format,
+            "values": dict(profile.values),
             "tables": [each.name for each in profile.tables if each.name],
         }
 
@@ -111,9 +113,17 @@ def _cells(summary: dict[str, Any]) -> list[str]:
         summary["topic"],
         f"{summary['partitions']:,}",
         f"{summary['records']:,}",
-        summary["format"] or ("unknown" if summary["records"] else "empty"),
+        summary["format"] or _without_format(summary),
         ", ".join(tables[:_MOST_TABLES]) + more,
     ]
+
+
+def _without_format(summary: dict[str, Any]) -> str:
+    """Return the framing of most values, which needs a registry to be read."""
+    if not summary["records"]:
+        return "empty"
+    most = max(summary["values"], key=summary["values"].get, default="")
+    return f"{most}: see cdc profile" if most in FRAMED else "unknown"
 
 
 # --------------------------------------------------------------------------------------------------

@@ -160,6 +160,10 @@ class Decoder:
         """
         return self._decoded(self._read, self._changes, key, value, headers)
 
+    def __repr__(self) -> str:
+        key = f", unique_key={self.unique_key!r}" if self.unique_key else ""
+        return f"{self.format!r}.decoder({', '.join(map(str, self.columns))!r}{key})"
+
     def upserts(
         self, key: bytes | None, value: bytes | None, headers: Headers = ()
     ) -> list[KeyedChange] | Ignored:
@@ -181,6 +185,7 @@ class Decoder:
         headers: Headers,
     ) -> list[C] | Ignored:
         """Return the changes of a record's events."""
+        events: Any = ()
         try:
             events = self._events(read, key, value, headers)
             if isinstance(events, Ignored):
@@ -195,6 +200,17 @@ class Decoder:
             return changes
         except DecodeError as error:
             raise self._with_excerpt(named(error, value), key, value) from None
+        except (AttributeError, TypeError):
+            if isinstance(events, list) and all(isinstance(each, Event) for each in events):
+                raise
+            wrong = type(events).__name__
+            if isinstance(events, list):
+                wrong = f"a list with {type(next(e for e in events if not isinstance(e, Event))).__name__}"
+            bug = FormatBugError(
+                f"read of {self.format.identifier} returned {wrong}: it must return a list of Event, "
+                "or an Ignored reason"
+            )
+            raise self._with_excerpt(bug, key, value) from None
         except RecursionError:
             # A value that the JSON reader accepts can be nested too deeply for code further down
             # the stack.

@@ -108,7 +108,7 @@ class Encoder(ABC):
         """
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, repr=False)
 class Format(MessageFormat):
     """A changelog format: its name, its declarations, and its options (the dataclass's fields).
 
@@ -116,6 +116,18 @@ class Format(MessageFormat):
     `cdc_formats.register_format`; options are fields of a
     ``@dataclass(frozen=True, kw_only=True)``.
     """
+
+    def __init_subclass__(cls, **keywords: Any) -> None:
+        super().__init_subclass__(**keywords)
+        if "__repr__" not in cls.__dict__:  # or `dataclass` would write one with all options
+            cls.__repr__ = Format.__repr__  # type: ignore[method-assign]
+
+    def __repr__(self) -> str:
+        """Return the call that makes an equal format: the options that differ from the defaults."""
+        options = {each.name: getattr(self, each.name) for each in fields(self) if each.repr}
+        defaults = {each.name: each.default for each in fields(self)}
+        named = [f"{name}={value!r}" for name, value in options.items() if value != defaults[name]]
+        return f"{type(self).__name__}({', '.join(named)})"
 
     def decoder(
         self,

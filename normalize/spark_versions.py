@@ -139,8 +139,15 @@ def installed_version() -> str:
     return str(__version__)
 
 
-def check_version(spark: SparkSession) -> None:
+def check_version(spark: SparkSession, *, tables: bool = False) -> None:
     """Raise an error for an unsupported Spark version; log a warning for one after those tested.
+
+    Parameters
+    ----------
+    spark : SparkSession
+    tables : bool
+        Whether the query writes tables, which needs a tested version: the writers call functions
+        that are private to Spark, and so do the packages of Delta and Iceberg.
 
     Raises
     ------
@@ -148,6 +155,12 @@ def check_version(spark: SparkSession) -> None:
     """
     tested = _nearest(spark.version)
     if _numbers(spark.version) != tested:
+        if tables:
+            raise MissingDependencyError(
+                f"this release writes tables with Spark {_SUPPORTED}, and this is Spark "
+                f'{spark.version}: pip install "pyspark=={_text(tested)}.*", or install a newer '
+                "release of pyspark-kafka-changelog"
+            )
         _log.warning(
             "Spark %s was not tested with this release, which supports Spark %s",
             spark.version,

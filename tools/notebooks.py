@@ -37,6 +37,9 @@ spark.catalog.clearCache()
 kafka.stop()
 %reset -f"""
 """Between notebooks. `local_session` returns the running session, which has what all need."""
+_TEMPORARY = re.compile(r"/tmp/tmp\w+")
+_OBJECT = re.compile(r"<[\w.]+ (?:object )?at 0x[0-9a-f]+>")
+"""What Python prints of an object without a text of its own: it says nothing, and is not stored."""
 _VARYING = re.compile(
     r"0x[0-9a-f]+|/tmp/\S+|\b1\d{12}\b|(?:localhost|127\.0\.0\.1):\d+|\d{4}-\d\d-\d\d[ T][\d:.]+Z?|\d+(?:\.\d+)? m?s\b"
     r"|Fetched .*|\d+(?:,\d{3})* (?:bytes|records)/s"
@@ -68,12 +71,13 @@ def stored(outputs: Sequence[Any]) -> list[Any]:
     printed = "".join(
         each.text for each in outputs if each.output_type == "stream" and each.name == "stdout"
     )
+    printed = _TEMPORARY.sub("/tmp/folder", printed)
     kept = [new_output("stream", name="stdout", text=printed)] if _is_short(printed) else []
     for each in outputs:
         data = {
             kind: content
             for kind, content in each.get("data", {}).items()
-            if len(content) <= MOST_CHARACTERS.get(kind, -1)
+            if len(content) <= MOST_CHARACTERS.get(kind, -1) and not _OBJECT.match(content)
         }
         if data:
             kept.append(new_output("display_data", data=data))

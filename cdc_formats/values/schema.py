@@ -98,6 +98,25 @@ _SYNONYMS = {
     "BYTES": "BINARY",
     "TIMESTAMP_LTZ": "TIMESTAMP",
 }
+_OF_OTHERS = {
+    "BOOL": "BOOLEAN",
+    "INT2": "SMALLINT",
+    "INT4": "INT",
+    "INT8": "BIGINT",
+    "MEDIUMINT": "INT",
+    "FLOAT4": "FLOAT",
+    "FLOAT8": "DOUBLE",
+    "TEXT": "STRING",
+    "UUID": "STRING",
+    "JSON": "STRING",
+    "JSONB": "STRING",
+    "ENUM": "STRING",
+    "BLOB": "BINARY",
+    "BYTEA": "BINARY",
+    "DATETIME": "TIMESTAMP_NTZ",
+    "TIMESTAMPTZ": "TIMESTAMP",
+}
+"""Types of databases, and the types here that have their values."""
 _PLAIN = (
     "BOOLEAN",
     "TINYINT",
@@ -350,7 +369,10 @@ class _Parser:
         if name in ("ARRAY", "MAP", "STRUCT"):
             self._take("<")
             return self._nested(name)
-        raise self._error(f"unknown type {word or 'nothing'!r} (known: {', '.join(TYPE_NAMES)})")
+        hint = f": write {_OF_OTHERS[word]}" if word in _OF_OTHERS else ""
+        raise self._error(
+            f"unknown type {word or 'nothing'!r}{hint} (known: {', '.join(TYPE_NAMES)})"
+        )
 
     def _collated(self, sql_type: SqlType) -> SqlType:
         if sql_type.name in _TEXT and self._accept("COLLATE"):

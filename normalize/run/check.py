@@ -101,7 +101,10 @@ def check_job(job: Job, spark: SparkSession | None = None) -> Iterator[Finding]:
         except (ArgumentError, SchemaError) as error:
             raise ArgumentError(f"tables.{name}: {error.args[0]}") from None
     number = len(arguments["tables"])
-    yield Finding("ok", f"the format {format.identifier}, and the types of {number} tables")
+    yield Finding(
+        "ok",
+        f"the format {format.identifier}, and the types of {number} {'table' if number == 1 else 'tables'}",
+    )
     samples = dict[str, list[Record]]()
     yield from _kafka(job, format, samples)
     yield from _tables(job, format, samples, None if spark is None else _synced(job, spark))

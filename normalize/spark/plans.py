@@ -161,16 +161,26 @@ def arriving(df: DataFrame) -> Iterator[pa.RecordBatch]:
     `toArrow` returns them after the last task. The batches are in no order.
     """
     from pyspark.errors.exceptions.captured import unwrap_spark_exception
-    from pyspark.sql.pandas.serializers import ArrowCollectSerializer
     from pyspark.util import _load_from_socket
 
     port, secret, server = _java(df).collectAsArrowToPython()
     try:
-        serializer: Any = ArrowCollectSerializer
+        serializer: Any = _ArrivingBatches
         loaded: Any = _load_from_socket((port, secret), serializer())
         # Since Spark 4.2, it is a context that closes the socket.
         with loaded if hasattr(loaded, "__exit__") else nullcontext(loaded) as batches:
-            yield from (each for each in batches if isinstance(each, pa.RecordBatch))
+            yield from batches
     finally:
         with unwrap_spark_exception():
             server.getResult()  # raises the error of the job
+
+
+class _ArrivingBatches:
+    """Reads what ``collectAsArrowToPython`` sends: a stream of Arrow, then the order of its batches.
+
+    Spark's own reader is private, and since Spark 4.3 it yields no batch before the last has come.
+    """
+
+    def load_stream(self, stream: Any) -> Iterator[pa.RecordBatch]:
+        yield from pa.ipc.open_stream(stream)
+        stream.read()  # to the end, so that the JVM does not write to a closed socket

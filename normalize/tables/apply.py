@@ -26,6 +26,7 @@ from normalize.dataframe import (
 from normalize.monitoring.explain_error import explain_error
 from normalize.spark.plans import partition_count, plan_of
 from normalize.spark.sessions import is_connect, java_error_types
+from normalize.spark_versions import check_version
 
 from .batches import only_call, running_batch
 from .database_target import lake_target
@@ -276,6 +277,7 @@ def _apply(
     df: DataFrame, target: TableTarget | str, options: ApplyOptions
 ) -> tuple[TableTarget, ApplyChanges | ApplyVersions]:
     """Return the table and what applies a micro-batch, after the checks that need no rows."""
+    check_version(df.sparkSession, tables=True)
     require_changelog(df)
     table = target if isinstance(target, TableTarget) else lake_target(df.sparkSession, target)
     sink, written = table.sink(df.sparkSession), _written(df, options)

@@ -86,7 +86,7 @@ class Query:
         """Return the query of these arguments; raises as `sync_database`."""
         check_choice("on_truncate", on_truncate, ("fail", "ignore"))
         chosen, kafka = as_format(format, format_options), reader_options(topic, options)
-        check_version(spark)
+        check_version(spark, tables=True)
         check_kafka_source(spark)
         check_files(spark.sparkContext.listFiles)
         dead_letters = None

@@ -316,11 +316,18 @@ def test_a_wrong_format_is_an_error_that_names_the_right_one(kafka: Any, topic: 
 def test_topics_are_listed_with_their_formats_and_tables(kafka: Any, topic: str) -> None:
     kafka.produce(topic, [maxwell("orders", "insert", {"id": 1})])
     empty = new_topic(kafka, [], partitions=3)
-    done = quick("topics", f"{topic}|{empty}", "-b", kafka.bootstrap_servers)
+    avro = new_topic(kafka, [])
+    kafka.produce(avro, [(None, b"\0\0\0\0\7\2\4ab")])
+    done = quick("topics", f"{topic}|{empty}|{avro}", "-b", kafka.bootstrap_servers)
     assert done.code == 0, done.err
     rows = sorted(line.split("\t") for line in done.lines[1:])
+    framed = "Confluent framing (Avro or Protobuf): see cdc profile"
     assert rows == sorted(
-        [[topic, "1", "1", "maxwell-json", "shop.orders"], [empty, "3", "0", "empty", ""]]
+        [
+            [topic, "1", "1", "maxwell-json", "shop.orders"],
+            [empty, "3", "0", "empty", ""],
+            [avro, "1", "1", framed, ""],
+        ]
     )
     listed = json.loads(quick("topics", topic, "-b", kafka.bootstrap_servers, "--json").out)
     assert [each["tables"] for each in listed] == [["shop.orders"]]

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 import pytest
 
+from cdc_formats import Event, Format
 from cdc_formats.decoder import decode_one, in_record
 from cdc_formats.errors import (
     DecodeError,
@@ -42,6 +44,43 @@ def test_another_exception_is_a_bug_of_the_format_that_names_the_line() -> None:
     assert "acme failed with KeyError: 'user' (line " in str(error)
     assert "user" not in error.bare
     assert isinstance(error.__cause__, KeyError)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Acme(Format):
+    """Messages whose events are what an option has."""
+
+    identifier = "acme"
+    returned: Any = ()
+    suffix: str = "_old"
+
+    def read(self, key: bytes | None, value: bytes | None) -> Any:
+        return self.returned
+
+
+@pytest.mark.parametrize(
+    ("returned", "named"),
+    [
+        ("text", "str"),
+        (None, "NoneType"),
+        (Event.insert({"id": 1}), "Event"),
+        ([Event.insert({"id": 1}), 2], "a list with int"),
+    ],
+)
+def test_another_result_of_read_is_a_bug_of_the_format(returned: Any, named: str) -> None:
+    decoder = Acme(returned=returned).decoder("id INT", unique_key=["id"])
+    for decode in (decoder.decode, decoder.upserts):
+        with pytest.raises(FormatBugError, match=f"read of acme returned {named}: it must return"):
+            decode(None, b"{}")
+
+
+def test_a_format_and_its_decoder_show_the_options_that_differ() -> None:
+    assert repr(Acme()) == "Acme()"
+    decoder = Acme(suffix="_was").decoder("id INT NOT NULL, price DECIMAL(5,2)", unique_key=["id"])
+    assert (
+        repr(decoder) == "Acme(suffix='_was').decoder('id INT NOT NULL, price DECIMAL(5,2)', "
+        "unique_key=('id',))"
+    )
 
 
 def test_a_message_nested_too_deeply_is_malformed() -> None:

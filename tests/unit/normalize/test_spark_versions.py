@@ -74,3 +74,12 @@ def test_a_newer_version_takes_the_newest_packages_with_a_warning(
     assert caplog.messages == [
         "Spark 4.3.0 was not tested with this release, which supports Spark 4.0 to 4.2"
     ]
+
+
+def test_tables_are_not_written_with_a_version_that_was_not_tested() -> None:
+    check_version(SimpleNamespace(version="4.2.1"), tables=True)  # type: ignore[arg-type]
+    with pytest.raises(
+        MissingDependencyError,
+        match=r'writes tables with Spark 4\.0 to 4\.2, and this is Spark 4\.3\.0: pip install "pyspark==4\.2',
+    ):
+        check_version(SimpleNamespace(version="4.3.0"), tables=True)  # type: ignore[arg-type]
