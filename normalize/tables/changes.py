@@ -67,7 +67,7 @@ from normalize.decode.last_changes import (
 )
 from normalize.decode.plan import DecodePlan, needed_columns
 from normalize.monitoring.explain_error import explain_error
-from normalize.monitoring.watch import COUNTS_DDL, Notice, observe_counts, read_counts
+from normalize.monitoring.watch import COUNTS_DDL, observe_counts, read_counts
 from normalize.spark.plans import partition_count, rows_of
 
 from .latest import stored
@@ -184,11 +184,6 @@ class PassResult(NamedTuple):
     rows: int
     moved: int = 0
     summary: PassSummary = PassSummary()
-
-    @property
-    def stamps(self) -> tuple[int, int]:
-        """The least and the greatest timestamp of the records, in ms; zeros without records."""
-        return self.summary.stamps or (0, 0)
 
 
 class Changes(NamedTuple):
@@ -340,9 +335,14 @@ class TableChanges(HeldChanges):
         self, source: str, offsets: Any, changes: pa.RecordBatch, partials: Sequence[Partial] = ()
     ) -> None:
         if self.by_shard:
+            names = [
+                changes.column(f"m{at}").to_pylist() for at in range(len(self.output.metadata))
+            ]
+            # The topic's name where messages do not name their source table.
+            topic = source.rpartition("[")[0]
+            shards = [source_id(self.table_parts(of)) or topic for of in zip(*names, strict=True)]
             prefixes = [
-                shard.encode() + _END_OF_SHARD
-                for shard in self._shards(source.rpartition("[")[0], changes)
+                shard.encode() + _END_OF_SHARD for shard in shards or [topic] * len(changes)
             ]
             keys = [
                 prefix + key
@@ -357,14 +357,6 @@ class TableChanges(HeldChanges):
         if any(self.moved):
             changes = changes.append_column(MOVED, pa.array(self.moved, pa.binary()))
         super()._hold(source, offsets, changes, partials)
-
-    def _shards(self, topic: str, changes: pa.RecordBatch) -> list[str]:
-        """Return each change's source table name: the topic's where messages do not name it."""
-        names = [
-            changes.column(f"m{index}").to_pylist() for index in range(len(self.output.metadata))
-        ]
-        shards = map(source_id, map(self.table_parts, zip(*names, strict=True)))
-        return [shard or topic for shard in shards] or [topic] * len(changes)
 
     def _typed(self, changes: pa.RecordBatch) -> pa.RecordBatch:
         deleted = changes.column("deleted")
@@ -646,7 +638,9 @@ def changes_on_driver(records: pa.Table, plan: DecodePlan, options: ChangeOption
     options : ChangeOptions
     """
     needed = records.select(_columns_of_records(plan)).combine_chunks().to_batches()
-    decoded = pa.Table.from_batches(_decode(plan, options, merged=False)(iter(needed)))
+    decoded = pa.Table.from_batches(
+        _decoded(iter(needed), plan=plan, options=options, merged=False)
+    )
     return _arrow_changes(decoded, plan, options)
 
 
@@ -671,7 +665,8 @@ def collected_changes(
     tasks = partition_count(records)
     merged = tasks > 1
     needed = records.select(*_columns_of_records(plan))
-    decoded = collected(packed(needed, _decode(plan, options, merged=merged)), tasks, most_bytes)
+    decode = partial(_decoded, plan=plan, options=options, merged=merged)
+    decoded = collected(packed(needed, decode), tasks, most_bytes)
     if decoded is None:
         return None
     changes = _arrow_changes(pa.concat_tables(decoded), plan, options)
@@ -687,19 +682,17 @@ def collected_changes(
     return changes._replace(rows=rows, result=changes.result._replace(rows=rows.num_rows))
 
 
-def _decode(
-    plan: DecodePlan, options: ChangeOptions, *, merged: bool
-) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    """Return the pass that decodes the records of a task."""
-    return partial(_pass, plan=plan, options=options, merged=merged)
-
-
-def _pass(
+def _decoded(
     batches: Iterator[pa.RecordBatch], *, plan: DecodePlan, options: ChangeOptions, merged: bool
 ) -> Iterator[pa.RecordBatch]:
+    """Decode the records of a task.
+
+    Notices on columns are dropped: the query compares them with the schema, and counts bad records.
+    """
     summary = PassSummary()
     collector = partial(TableChanges, plan=plan, merged=merged, options=options, summary=summary)
-    return decode_pass(summary.stamped(batches), plan=plan, collector=collector, report=_unreported)
+    read = summary.stamped(batches)
+    return decode_pass(read, plan=plan, collector=collector, report=lambda notices: None)
 
 
 def changes_on_spark(records: DataFrame, plan: DecodePlan, options: ChangeOptions) -> Changes:
@@ -715,7 +708,7 @@ def changes_on_spark(records: DataFrame, plan: DecodePlan, options: ChangeOption
     tasks = partition_count(records)
     merged = tasks > 1
     layout = _layout(plan, options, merged=merged)
-    decode: Any = _decode(plan, options, merged=merged)
+    decode: Any = partial(_decoded, plan=plan, options=options, merged=merged)
     counts, changes = Observation(), Observation()
     needed = records.select(*_columns_of_records(plan))
     decoded = needed.mapInArrow(decode, f"{_ddl(layout)}, {COUNTS_DDL}")
@@ -751,10 +744,6 @@ def _united(packed: Iterable[bytes]) -> PassSummary:
     for each in packed:
         united.add(_decode_summary(each))
     return united
-
-
-def _unreported(notices: list[Notice]) -> None:
-    """Drop notices on columns: the query compares them with the schema, and counts bad records."""
 
 
 def _result_columns(plan: DecodePlan, options: ChangeOptions) -> list[Column]:
