@@ -292,8 +292,8 @@ class KeyedChange(msgspec.Struct, frozen=True, gc=False):
         The event's position in its source's log, if positions were requested; None if the message
         has none.
     moved_from : tuple or None
-        Of a partial row whose key the event changed, the key before: the row of that key has the
-        missing columns.
+        If the key of a partial row changed: its earlier key, from the event or a header
+        (`Traits.old_key_header`): the row of that key has the missing columns.
     """
 
     key: tuple[Any, ...]

@@ -270,7 +270,7 @@ class _Task:
         self.tables = identity.merged(self.tables, [table])
 
     def arguments(self, records: Records) -> list[Sequence[Any]]:
-        if not self.plan.format.traits.reads_headers:
+        if not self.plan.reads_headers:
             return [records.keys, records.values]
         return [
             records.keys,

@@ -24,13 +24,11 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, Observation, SparkSession, functions as F
 from pyspark.sql.types import StructField, StructType
 
-from cdc_formats.decoding.rows import RowConverter, key_indices
+from cdc_formats.decoding.rows import key_indices
 from cdc_formats.errors import DecodeError, InferenceError, PartialImageError
 from cdc_formats.events import Headers, Ignored, KeyedChange
 from cdc_formats.topics.inference.sample import AnyColumns
-from cdc_formats.values.equality import row_unifier
 from cdc_formats.values.schema import (
-    ABSENT as ABSENT_VALUE,
     Column,
     SqlType,
     backquoted,
@@ -270,7 +268,7 @@ class TableChanges(HeldChanges):
             options.shard_column is not None,
             merged,
         )
-        self.previous_key, self.source_key = _previous_key(plan), _source_key(plan)
+        self.source_key = _source_key(plan)
         self.table_parts = plan.format.traits.table_parts
         self.has_position, self.topic_ids = options.position_column is not None, options.topic_ids
         self.summary, self.partitions = summary, dict[tuple[str, int], PartitionSummary]()
@@ -306,8 +304,8 @@ class TableChanges(HeldChanges):
 
     def take(self, records: Records, decoded: Sequence[Sequence[KeyedChange]]) -> None:
         self.moved = [
-            self._moved_from(change, records, index) if change.partial else None
-            for index, of_record in enumerate(decoded)
+            None if change.moved_from is None else pack(change.moved_from)
+            for of_record in decoded
             for change in of_record
         ]
         super().take(records, decoded)
@@ -323,13 +321,6 @@ class TableChanges(HeldChanges):
             summary if field.name == "fact" else pa.nulls(1, field.type) for field in self.schema
         ]
         yield pa.RecordBatch.from_arrays(columns, schema=self.schema)
-
-    def _moved_from(self, change: KeyedChange, records: Records, index: int) -> bytes | None:
-        """Return the packed key that a partial row had before; None if unknown or the same."""
-        earlier = change.moved_from
-        if earlier is None and records.headers is not None:
-            earlier = self.previous_key(records.record(index).headers)
-        return None if earlier is None or earlier == change.key else pack(earlier)
 
     def _hold(
         self, source: str, offsets: Any, changes: pa.RecordBatch, partials: Sequence[Partial] = ()
@@ -453,22 +444,6 @@ def _duration_as_integer(array: pa.Array) -> pa.Array:
     return array.cast(pa.int64()) if pa.types.is_duration(array.type) else array
 
 
-def _previous_key(plan: DecodePlan) -> Callable[[Headers], tuple[Any, ...] | None]:
-    """Return the function from headers to a row's earlier key, or None if they do not name it."""
-    rows = RowConverter(plan.read_columns, plan.format.handling, plan.unique_key)
-    unified = row_unifier([rows.results[index] for index in rows.key_indices]) or tuple
-
-    def previous_key(headers: Headers) -> tuple[Any, ...] | None:
-        image = plan.format.traits.previous_key(headers)
-        try:
-            key = rows.key(image, "$") if image else (ABSENT_VALUE,)
-        except DecodeError:  # a type that the producer writes in another way in headers
-            return None
-        return None if None in key or ABSENT_VALUE in key else unified(key)
-
-    return previous_key
-
-
 def _source_key(
     plan: DecodePlan,
 ) -> Callable[[bytes | None, bytes | None, Headers], tuple[str, ...]]:
@@ -501,11 +476,9 @@ def _key_columns(plan: DecodePlan, options: ChangeOptions) -> list[Column]:
 def _columns_of_records(plan: DecodePlan) -> list[str]:
     """Return the columns that are decoded.
 
-    They include the key, which may name the source's key. They include headers if these name a
-    row's earlier key.
+    They include the key, which may name the source's key.
     """
-    in_headers = hasattr(plan.format, "previous_key")
-    return list(dict.fromkeys([*needed_columns(plan), "key", *["headers"] * in_headers]))
+    return list(dict.fromkeys([*needed_columns(plan), "key"]))
 
 
 class ArrowChanges(NamedTuple):

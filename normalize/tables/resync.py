@@ -370,7 +370,9 @@ class Resyncs:
                 else:
                     _log.warning("%s is not read again: %s", each.table, each.reason)
                 self._show(each, batch)
-        return next((each for each in resyncs if each.is_due), None)
+        # While the rows of the source are being written, the query has nothing to do.
+        due = (each for each in resyncs if each.is_active and each.phase != "loading")
+        return next(due, None)
 
     def _keep(self, resync: Resync, batch: Batch) -> None:
         """Keep how far a table is."""
@@ -606,8 +608,8 @@ class Resyncs:
         with in_batch(spark, Batch(resync.id, resync.step)):
             beside.apply(beside.query.records_between(start, end))
         # The next step takes about the time of this micro-batch.
-        wanted = max(_LEAST_SECONDS, self._credit) / max(time.monotonic() - began, 0.01)
-        self._size = int(max(_LEAST, self._size) * min(2.0, max(0.5, wanted)))
+        ratio = max(_LEAST_SECONDS, self._credit) / max(time.monotonic() - began, 0.01)
+        self._size = int(max(_LEAST, self._size) * min(2.0, max(0.5, ratio)))
         new = beside.tables.get(resync.table)
         if new is None:
             return 0

@@ -108,11 +108,6 @@ class Resync(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return self.phase in ("requested", "loading")
 
     @property
-    def is_due(self) -> bool:
-        """Whether the query has to do something."""
-        return self.is_active and self.phase != "loading"
-
-    @property
     def described(self) -> str:
         """How far it is, as a part of a sentence.
 
