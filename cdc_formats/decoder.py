@@ -13,6 +13,8 @@ from functools import cached_property
 from traceback import extract_tb
 from typing import Any, NamedTuple, Protocol, TypeVar
 
+from msgspec.structs import replace
+
 from .decoding.other_messages import named
 from .decoding.rows import RowConverter, check_masks, read_columns
 from .errors import (
@@ -50,6 +52,7 @@ from .message_format import (
     table_reader,
     untyped_reader,
 )
+from .values.connect_schema import key_fields
 from .values.equality import key_getter, row_unifier
 from .values.schema import ABSENT, Column, complete
 
@@ -174,7 +177,13 @@ class Decoder:
         DecodeError
             As `decode`; a missing before-image is an error only for a delete whose key it holds.
         """
-        return self._decoded(self._read_keyed, self._keyed, key, value, headers)
+        changes = self._decoded(self._read_keyed, self._keyed, key, value, headers)
+        if not (headers and self._traits.old_key_header) or isinstance(changes, Ignored):
+            return changes
+        return [
+            replace(change, moved_from=self._key_in(headers, change)) if change.partial else change
+            for change in changes
+        ]
 
     def _decoded(
         self,
@@ -437,6 +446,17 @@ class Decoder:
             return None
         before = self._unified_key(complete(rows.key(event.before, event.before_path), key))
         return None if before == key else before
+
+    def _key_in(self, headers: Headers, change: KeyedChange) -> tuple[Any, ...] | None:
+        """Return the key that a changed row had before, of the event or of a header."""
+        image = key_fields(dict(headers).get(self._traits.old_key_header))
+        if change.moved_from is not None or not image:
+            return change.moved_from
+        try:
+            key = self._unified_key(self._rows.key(image, "$"))
+        except DecodeError:  # a type that the producer writes in another way in headers
+            return None
+        return None if None in key or ABSENT in key or key == change.key else key
 
     def _check_key(self, row: tuple[Any, ...], path: str) -> None:
         if self._require_key:

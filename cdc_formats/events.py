@@ -159,7 +159,7 @@ def file_number(file: str, path: str) -> int:
 
 
 def digits(text: str, bits: int, path: str) -> int:
-    """Return the number in text of digits, which has at most this many bits.
+    """Return the number in text of digits, which has at most so many bits.
 
     Raises
     ------
@@ -171,7 +171,7 @@ def digits(text: str, bits: int, path: str) -> int:
 
 
 def integer(value: Any, bits: int, path: str) -> int:
-    """Return an integer that is not negative and has at most this many bits.
+    """Return an integer that is not negative and has at most so many bits.
 
     Raises
     ------
@@ -183,7 +183,7 @@ def integer(value: Any, bits: int, path: str) -> int:
 
 
 def within(number: int, bits: int, path: str) -> int:
-    """Return a number if it has at most this many bits.
+    """Return a number if it has at most so many bits.
 
     Raises
     ------
@@ -292,8 +292,8 @@ class KeyedChange(msgspec.Struct, frozen=True, gc=False):
         The event's position in its source's log, if positions were requested; None if the message
         has none.
     moved_from : tuple or None
-        For a partial row whose key the event changed, the key before: the row of that key has the
-        missing columns.
+        If the key of a partial row changed: its earlier key, from the event or a header
+        (`Traits.old_key_header`): the row of that key has the missing columns.
     """
 
     key: tuple[Any, ...]

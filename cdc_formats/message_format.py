@@ -258,10 +258,10 @@ class Traits(NamedTuple):
         From an `Event` whose images are mappings with all names in the message to the columns of
         its row, or None if the format has no column names. Declare it if rows have additional
         columns or omit columns that are NULL.
-    previous_key : callable
-        From a record's headers to the columns of the key that its row had before, with the
-        producer's values; empty if no header names the previous key. Only producers need it that
-        write a change of the key as a delete and an insert, which may lack unchanged columns.
+    old_key_header : str
+        The header with the key that a row had before, as a JSON object; empty if there is none.
+        Only producers need it that write a change of the key as a delete and an insert, which may
+        lack unchanged columns.
     for_topic : callable or None
         Returns the format to write a topic, if the defaults of options depend on the topic.
     json_schema : callable or None
@@ -280,7 +280,7 @@ class Traits(NamedTuple):
     position: Callable[[Any], Position | None] = lambda message: None
     logs_empty_values: Callable[[Any], bool] = lambda message: False
     row_names: Callable[[Event], RowNames | None] = names_in_row
-    previous_key: Callable[[Headers], Mapping[str, Any]] = lambda headers: {}
+    old_key_header: str = ""
     for_topic: Callable[[str], Any] | None = None
     json_schema: Callable[[], dict[str, Any] | None] | None = None
 

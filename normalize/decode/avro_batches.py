@@ -146,7 +146,8 @@ class _Reader:
             elif start < end:
                 # A read that fails does not say at which message. After a wrong mark, each later
                 # one is in doubt.
-                parts += reversed(_parts(start, end))
+                step = -(-(end - start) // PARTS)
+                parts += [(at, min(at + step, end)) for at in reversed(range(start, end, step))]
         return values, sorted(alone)
 
     def _take(
@@ -192,11 +193,6 @@ def _most_marks(count: int) -> list[bytes]:
     # Random: a producer cannot know the bytes of a mark, and write a message that contains one.
     random = os.urandom(_RANDOM_SIZE)
     return [random + number.to_bytes(_NUMBER_SIZE, "big") for number in range(count)]
-
-
-def _parts(start: int, end: int) -> list[tuple[int, int]]:
-    step = -(-(end - start) // PARTS)
-    return [(at, min(at + step, end)) for at in range(start, end, step)]
 
 
 def _long(number: int) -> bytes:

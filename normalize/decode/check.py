@@ -111,7 +111,26 @@ def check_records(
         When the records are in another format.
     """
     try:
-        _check(plan, options, keyed=keyed, bounded=bounded)
+        ends = _sampled(options)
+        if ends is None:
+            return
+        if not ends.topics:
+            _log.warning("no topic matches the pattern %r yet", options.get("subscribePattern"))
+        records = [*ends.oldest, *ends.newest]
+        if not records:
+            return
+        # A schema registry that does not answer is not waited for.
+        waits = ("retry_seconds", "avro_confluent_retry_seconds")
+        patience: Any = {name: 0 for name in waits if hasattr(plan.format, name)}
+        if patience:
+            plan = replace(plan, format=replace(plan.format, **patience))
+        collector: type[Collector] = Blocks if keyed else TypedRows
+        if plan.mode != "FAILFAST" or plan.dead_letters is not None:
+            _Check(replace(plan, mode="DROPMALFORMED", dead_letters=None), collector).run(records)
+        elif first := _error_in(plan, collector, records):
+            newest = first if bounded else _error_in(plan, collector, ends.newest)
+            _fail(plan.format, records, first, newest)
+        _check_names(plan, records)
     except MissingDependencyError as error:
         _log.warning(_SKIPPED, error)
     except ChangelogError as error:
@@ -171,25 +190,6 @@ def check_readable(
     return ends
 
 
-def _check(plan: DecodePlan, options: Mapping[str, str], *, keyed: bool, bounded: bool) -> None:
-    ends = _sampled(options)
-    if ends is None:
-        return
-    if not ends.topics:
-        _log.warning("no topic matches the pattern %r yet", options.get("subscribePattern"))
-    records = [*ends.oldest, *ends.newest]
-    if not records:
-        return
-    plan = replace(plan, format=_impatient(plan.format))
-    collector: type[Collector] = Blocks if keyed else TypedRows
-    if plan.mode != "FAILFAST" or plan.dead_letters is not None:
-        _Check(replace(plan, mode="DROPMALFORMED", dead_letters=None), collector).run(records)
-    elif first := _error_in(plan, collector, records):
-        newest = first if bounded else _error_in(plan, collector, ends.newest)
-        _fail(plan.format, records, first, newest)
-    _check_names(plan, records)
-
-
 def _check_names(plan: DecodePlan, records: Sequence[SampledRecord]) -> None:
     """Raise an error for a column that no sampled declaration has.
 
@@ -229,16 +229,6 @@ def _check_names(plan: DecodePlan, records: Sequence[SampledRecord]) -> None:
                 f"schema has the column {backquoted(name)}, and {place} has {backquoted(other)}: "
                 "did you mean this one?"
             )
-
-
-def _impatient(format: Format) -> Format:
-    """Return a format that does not wait for a schema registry that does not answer."""
-    patience: dict[str, Any] = {
-        name: 0
-        for name in ("retry_seconds", "avro_confluent_retry_seconds")
-        if hasattr(format, name)
-    }
-    return replace(format, **patience) if patience else format
 
 
 def _error_in(
@@ -379,24 +369,23 @@ def _batch(plan: DecodePlan, records: Sequence[SampledRecord]) -> pa.RecordBatch
     """Return records as Spark's Kafka source does."""
     ordered = sorted(records, key=lambda record: (record.topic, record.partition, record.offset))
     columns = needed_columns(plan)
-    rows = [_row(record) for record in ordered]
+    rows = [
+        {
+            "key": record.key,
+            "value": record.value,
+            "topic": record.topic,
+            "partition": record.partition,
+            "offset": record.offset,
+            "stamp": record.timestamp,
+            "timestamp": record.timestamp * 1000,
+            "timestampType": 0,
+            "headers": [{"key": name, "value": value} for name, value in record.headers] or None,
+        }
+        for record in ordered
+    ]
     return pa.RecordBatch.from_arrays(
         [pa.array([row[name] for row in rows], _TYPES[name]) for name in columns], names=columns
     )
-
-
-def _row(record: SampledRecord) -> dict[str, Any]:
-    return {
-        "key": record.key,
-        "value": record.value,
-        "topic": record.topic,
-        "partition": record.partition,
-        "offset": record.offset,
-        "stamp": record.timestamp,
-        "timestamp": record.timestamp * 1000,
-        "timestampType": 0,
-        "headers": [{"key": name, "value": value} for name, value in record.headers] or None,
-    }
 
 
 def _other_format(format: Format, records: Sequence[SampledRecord]) -> str:

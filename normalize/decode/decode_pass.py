@@ -96,18 +96,12 @@ def decode_pass(
         Compares the ids of Kafka's topics.
     """
     with worker():
-        if topics is not None:
-            _compare(topics, report)
+        # A topic that was created again is an error of `check`.
+        if topics is not None and (problem := topics.check()):
+            report([Notice(("topic ids",), f"{UNKNOWN_IDS} {problem}")])
         with compiled(plan) as kept:
             made = collector(kept.output, plan.key_groups, kept.shape)
             yield from _Task(kept, made, report, columnar).run(batches)
-
-
-def _compare(topics: TopicIds, report: Report) -> None:
-    """Raise an error for a topic that was created again, and report why ids are not compared."""
-    problem = topics.check()
-    if problem:
-        report([Notice(("topic ids",), f"{UNKNOWN_IDS} {problem}")])
 
 
 class _Task:
@@ -276,7 +270,7 @@ class _Task:
         self.tables = identity.merged(self.tables, [table])
 
     def arguments(self, records: Records) -> list[Sequence[Any]]:
-        if not self.plan.format.traits.reads_headers:
+        if not self.plan.reads_headers:
             return [records.keys, records.values]
         return [
             records.keys,
@@ -486,19 +480,13 @@ _KAFKA_READERS: dict[str, Callable[[pa.RecordBatch, tuple[str, int]], list[Any]]
         _TIMESTAMP_TYPES.get(kind, "NoTimestampType")
         for kind in batch.column("timestampType").to_pylist()
     ],
+    # The last of several headers with one name wins, as in Flink.
     "headers": lambda batch, place: [
-        _header_map(headers) for headers in batch.column("headers").to_pylist()
+        sorted(map(list, dict(header_pairs(headers)).items()))
+        for headers in batch.column("headers").to_pylist()
     ],
     "header-list": lambda batch, place: [
-        _header_list(headers) for headers in batch.column("headers").to_pylist()
+        [list(pair) for pair in header_pairs(headers)]
+        for headers in batch.column("headers").to_pylist()
     ],
 }
-
-
-def _header_list(headers: list[dict[str, Any]] | None) -> list[Any]:
-    return [list(pair) for pair in header_pairs(headers)]
-
-
-def _header_map(headers: list[dict[str, Any]] | None) -> list[Any]:
-    # The last of several headers with one name wins, as in Flink.
-    return sorted([key, value] for key, value in dict(header_pairs(headers)).items())

@@ -32,7 +32,7 @@ from pyspark.sql import DataFrame
 
 from cdc_formats.errors import PartialImageError, PartitionsAddedError
 from cdc_formats.events import KeyedChange
-from cdc_formats.values.schema import Column, SqlType
+from cdc_formats.values.schema import Column, SqlType, columns
 from normalize.core.arrow import arrow_type, of_stored, slices, spark_type
 from normalize.core.changes import ChangeBatch, ChangeBuilder, ChangeColumns, Partial, Shape
 from normalize.core.fold_columns import Ints
@@ -222,8 +222,18 @@ class LastChanges(HeldChanges):
         partitions: Mapping[str, int],
         merged: bool,
     ) -> None:
-        self.schema = _schema(output)
-        self.batch = _micro_batch()
+        place = "key BINARY, batch BIGINT, stamp BIGINT, source STRING, offset BIGINT"
+        metadata = [Column(METADATA, struct_type(output.metadata))] if output.metadata else []
+        typed = [
+            *columns(place),
+            Column("row", struct_type(output.columns)),
+            *metadata,
+            *columns("fact STRING"),
+        ]
+        self.schema = pa.schema([(each.name, arrow_type(each.type)) for each in typed])
+        context = TaskContext.get()
+        assert context is not None  # on a worker
+        self.batch = int(context.getLocalProperty("streaming.sql.batchId") or 0)
         self.facts, self.partitions = set(facts.items()), partitions
         self.first_records: dict[tuple[str, int], FirstRecord] = {}
         super().__init__(output, key_groups, shape, row_order=None if merged else row_order)
@@ -492,20 +502,6 @@ def _codes(values: pa.ChunkedArray) -> Any:
     return rank[codes]
 
 
-def _schema(output: Output) -> pa.Schema:
-    place = [
-        ("key", pa.binary()),
-        ("batch", pa.int64()),
-        ("stamp", pa.int64()),
-        ("source", pa.string()),
-        ("offset", pa.int64()),
-    ]
-    metadata = [(METADATA, arrow_type(struct_type(output.metadata)))] if output.metadata else []
-    return pa.schema(
-        [*place, ("row", arrow_type(struct_type(output.columns))), *metadata, ("fact", pa.string())]
-    )
-
-
 def struct_type(columns: Sequence[Column]) -> SqlType:
     """Return the type of rows with these columns."""
     return SqlType("STRUCT", fields=tuple(columns))
@@ -522,12 +518,6 @@ def struct_of(
     return pa.StructArray.from_arrays(
         children, fields=list(arrow_type(struct_type(columns))), mask=absent
     )
-
-
-def _micro_batch() -> int:
-    context = TaskContext.get()
-    assert context is not None  # on a worker
-    return int(context.getLocalProperty("streaming.sql.batchId") or 0)
 
 
 # --------------------------------------------------------------------------------------------------

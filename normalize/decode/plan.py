@@ -172,6 +172,12 @@ class DecodePlan:
         return Output(self.result_columns, tuple(columns), tuple(side_outputs))
 
     @property
+    def reads_headers(self) -> bool:
+        """Whether the decoder reads headers: if the format does, or one names a row's old key."""
+        traits = self.format.traits
+        return traits.reads_headers or (self.completes_moved and bool(traits.old_key_header))
+
+    @property
     def format_metadata(self) -> list[str]:
         """The metadata that the format reads."""
         return [name for name in self.metadata.values() if name in self.format.metadata]
@@ -227,7 +233,7 @@ def needed_columns(plan: DecodePlan) -> list[str]:
     if plan.topic is None:
         columns.append("topic")
     named = {RECORD_COLUMNS[name] for name in plan.kafka_metadata} - {"topic", *columns}
-    if plan.format.traits.reads_headers or plan.dead_letters is not None:
+    if plan.reads_headers or plan.dead_letters is not None:
         named |= plan.record_columns & {"headers"}
     return columns + sorted(named)
 

@@ -168,19 +168,18 @@ def from_change_feed(
                 "remove order_by"
             )
         return df.select(row_kind, *map(backquoted, columns))
-    order = order or _order_of(columns)
+    order = order or tuple(each for each in (COMMIT_VERSION, CHANGE_ORDINAL) if each in columns)[:1]
+    if not order:
+        raise ArgumentError(
+            f"the DataFrame has neither {COMMIT_VERSION} nor {CHANGE_ORDINAL}, which order a change "
+            "feed: pass order_by=[...], columns that increase with each commit"
+        )
     _check_columns(df, keys, order)
-    return _ordered(df.select(row_kind, *positional(columns)), columns, keys, order)
-
-
-def _order_of(names: Sequence[str]) -> tuple[str, ...]:
-    for name in (COMMIT_VERSION, CHANGE_ORDINAL):
-        if name in names:
-            return (name,)
-    raise ArgumentError(
-        f"the DataFrame has neither {COMMIT_VERSION} nor {CHANGE_ORDINAL}, which order a change "
-        "feed: pass order_by=[...], columns that increase with each commit"
-    )
+    changes = df.select(row_kind, *positional(columns))
+    by_key = changes.repartition(*(f"c{columns.index(name)}" for name in keys))
+    in_order = partial(order_pass, keys=keys, order_by=order, names=columns)
+    named = [F.col(f"c{index}").alias(name) for index, name in enumerate(columns)]
+    return by_key.mapInArrow(in_order, changes.schema).select(ROW_KIND, *named)
 
 
 def _check_columns(df: DataFrame, keys: Sequence[str], order: Sequence[str]) -> None:
@@ -198,16 +197,6 @@ def _check_columns(df: DataFrame, keys: Sequence[str], order: Sequence[str]) -> 
                     f"{argument} has {name!r}, which is {types[name].simpleString()}: pass columns "
                     "that are not nested, such as its fields"
                 )
-
-
-def _ordered(
-    changes: DataFrame, names: Sequence[str], keys: Sequence[str], order: Sequence[str]
-) -> DataFrame:
-    """Return changes, whose columns are named by position, in order and with their names."""
-    by_key = changes.repartition(*(f"c{names.index(name)}" for name in keys))
-    in_order = partial(order_pass, keys=keys, order_by=order, names=names)
-    columns = [F.col(f"c{index}").alias(name) for index, name in enumerate(names)]
-    return by_key.mapInArrow(in_order, changes.schema).select(ROW_KIND, *columns)
 
 
 def _translated(name: str, words: Mapping[str, str], *, lower: bool = False) -> SparkColumn:

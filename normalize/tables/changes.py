@@ -24,13 +24,11 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, Observation, SparkSession, functions as F
 from pyspark.sql.types import StructField, StructType
 
-from cdc_formats.decoding.rows import RowConverter, key_indices
+from cdc_formats.decoding.rows import key_indices
 from cdc_formats.errors import DecodeError, InferenceError, PartialImageError
 from cdc_formats.events import Headers, Ignored, KeyedChange
 from cdc_formats.topics.inference.sample import AnyColumns
-from cdc_formats.values.equality import row_unifier
 from cdc_formats.values.schema import (
-    ABSENT as ABSENT_VALUE,
     Column,
     SqlType,
     backquoted,
@@ -67,7 +65,7 @@ from normalize.decode.last_changes import (
 )
 from normalize.decode.plan import DecodePlan, needed_columns
 from normalize.monitoring.explain_error import explain_error
-from normalize.monitoring.watch import COUNTS_DDL, Notice, observe_counts, read_counts
+from normalize.monitoring.watch import COUNTS_DDL, observe_counts, read_counts
 from normalize.spark.plans import partition_count, rows_of
 
 from .latest import stored
@@ -185,11 +183,6 @@ class PassResult(NamedTuple):
     moved: int = 0
     summary: PassSummary = PassSummary()
 
-    @property
-    def stamps(self) -> tuple[int, int]:
-        """The least and the greatest timestamp of the records, in ms; zeros without records."""
-        return self.summary.stamps or (0, 0)
-
 
 class Changes(NamedTuple):
     """The changes of a table, a row for each key.
@@ -275,7 +268,7 @@ class TableChanges(HeldChanges):
             options.shard_column is not None,
             merged,
         )
-        self.previous_key, self.source_key = _previous_key(plan), _source_key(plan)
+        self.source_key = _source_key(plan)
         self.table_parts = plan.format.traits.table_parts
         self.has_position, self.topic_ids = options.position_column is not None, options.topic_ids
         self.summary, self.partitions = summary, dict[tuple[str, int], PartitionSummary]()
@@ -311,8 +304,8 @@ class TableChanges(HeldChanges):
 
     def take(self, records: Records, decoded: Sequence[Sequence[KeyedChange]]) -> None:
         self.moved = [
-            self._moved_from(change, records, index) if change.partial else None
-            for index, of_record in enumerate(decoded)
+            None if change.moved_from is None else pack(change.moved_from)
+            for of_record in decoded
             for change in of_record
         ]
         super().take(records, decoded)
@@ -329,20 +322,18 @@ class TableChanges(HeldChanges):
         ]
         yield pa.RecordBatch.from_arrays(columns, schema=self.schema)
 
-    def _moved_from(self, change: KeyedChange, records: Records, index: int) -> bytes | None:
-        """Return the packed key that a partial row had before; None if unknown or the same."""
-        earlier = change.moved_from
-        if earlier is None and records.headers is not None:
-            earlier = self.previous_key(records.record(index).headers)
-        return None if earlier is None or earlier == change.key else pack(earlier)
-
     def _hold(
         self, source: str, offsets: Any, changes: pa.RecordBatch, partials: Sequence[Partial] = ()
     ) -> None:
         if self.by_shard:
+            names = [
+                changes.column(f"m{at}").to_pylist() for at in range(len(self.output.metadata))
+            ]
+            # The topic's name where messages do not name their source table.
+            topic = source.rpartition("[")[0]
+            shards = [source_id(self.table_parts(of)) or topic for of in zip(*names, strict=True)]
             prefixes = [
-                shard.encode() + _END_OF_SHARD
-                for shard in self._shards(source.rpartition("[")[0], changes)
+                shard.encode() + _END_OF_SHARD for shard in shards or [topic] * len(changes)
             ]
             keys = [
                 prefix + key
@@ -357,14 +348,6 @@ class TableChanges(HeldChanges):
         if any(self.moved):
             changes = changes.append_column(MOVED, pa.array(self.moved, pa.binary()))
         super()._hold(source, offsets, changes, partials)
-
-    def _shards(self, topic: str, changes: pa.RecordBatch) -> list[str]:
-        """Return each change's source table name: the topic's where messages do not name it."""
-        names = [
-            changes.column(f"m{index}").to_pylist() for index in range(len(self.output.metadata))
-        ]
-        shards = map(source_id, map(self.table_parts, zip(*names, strict=True)))
-        return [shard or topic for shard in shards] or [topic] * len(changes)
 
     def _typed(self, changes: pa.RecordBatch) -> pa.RecordBatch:
         deleted = changes.column("deleted")
@@ -461,22 +444,6 @@ def _duration_as_integer(array: pa.Array) -> pa.Array:
     return array.cast(pa.int64()) if pa.types.is_duration(array.type) else array
 
 
-def _previous_key(plan: DecodePlan) -> Callable[[Headers], tuple[Any, ...] | None]:
-    """Return the function from headers to a row's earlier key, or None if they do not name it."""
-    rows = RowConverter(plan.read_columns, plan.format.handling, plan.unique_key)
-    unified = row_unifier([rows.results[index] for index in rows.key_indices]) or tuple
-
-    def previous_key(headers: Headers) -> tuple[Any, ...] | None:
-        image = plan.format.traits.previous_key(headers)
-        try:
-            key = rows.key(image, "$") if image else (ABSENT_VALUE,)
-        except DecodeError:  # a type that the producer writes in another way in headers
-            return None
-        return None if None in key or ABSENT_VALUE in key else unified(key)
-
-    return previous_key
-
-
 def _source_key(
     plan: DecodePlan,
 ) -> Callable[[bytes | None, bytes | None, Headers], tuple[str, ...]]:
@@ -509,11 +476,9 @@ def _key_columns(plan: DecodePlan, options: ChangeOptions) -> list[Column]:
 def _columns_of_records(plan: DecodePlan) -> list[str]:
     """Return the columns that are decoded.
 
-    They include the key, which may name the source's key. They include headers if these name a
-    row's earlier key.
+    They include the key, which may name the source's key.
     """
-    in_headers = hasattr(plan.format, "previous_key")
-    return list(dict.fromkeys([*needed_columns(plan), "key", *["headers"] * in_headers]))
+    return list(dict.fromkeys([*needed_columns(plan), "key"]))
 
 
 class ArrowChanges(NamedTuple):
@@ -646,7 +611,9 @@ def changes_on_driver(records: pa.Table, plan: DecodePlan, options: ChangeOption
     options : ChangeOptions
     """
     needed = records.select(_columns_of_records(plan)).combine_chunks().to_batches()
-    decoded = pa.Table.from_batches(_decode(plan, options, merged=False)(iter(needed)))
+    decoded = pa.Table.from_batches(
+        _decoded(iter(needed), plan=plan, options=options, merged=False)
+    )
     return _arrow_changes(decoded, plan, options)
 
 
@@ -671,7 +638,8 @@ def collected_changes(
     tasks = partition_count(records)
     merged = tasks > 1
     needed = records.select(*_columns_of_records(plan))
-    decoded = collected(packed(needed, _decode(plan, options, merged=merged)), tasks, most_bytes)
+    decode = partial(_decoded, plan=plan, options=options, merged=merged)
+    decoded = collected(packed(needed, decode), tasks, most_bytes)
     if decoded is None:
         return None
     changes = _arrow_changes(pa.concat_tables(decoded), plan, options)
@@ -687,19 +655,17 @@ def collected_changes(
     return changes._replace(rows=rows, result=changes.result._replace(rows=rows.num_rows))
 
 
-def _decode(
-    plan: DecodePlan, options: ChangeOptions, *, merged: bool
-) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    """Return the pass that decodes the records of a task."""
-    return partial(_pass, plan=plan, options=options, merged=merged)
-
-
-def _pass(
+def _decoded(
     batches: Iterator[pa.RecordBatch], *, plan: DecodePlan, options: ChangeOptions, merged: bool
 ) -> Iterator[pa.RecordBatch]:
+    """Decode the records of a task.
+
+    Notices on columns are dropped: the query compares them with the schema, and counts bad records.
+    """
     summary = PassSummary()
     collector = partial(TableChanges, plan=plan, merged=merged, options=options, summary=summary)
-    return decode_pass(summary.stamped(batches), plan=plan, collector=collector, report=_unreported)
+    read = summary.stamped(batches)
+    return decode_pass(read, plan=plan, collector=collector, report=lambda notices: None)
 
 
 def changes_on_spark(records: DataFrame, plan: DecodePlan, options: ChangeOptions) -> Changes:
@@ -715,7 +681,7 @@ def changes_on_spark(records: DataFrame, plan: DecodePlan, options: ChangeOption
     tasks = partition_count(records)
     merged = tasks > 1
     layout = _layout(plan, options, merged=merged)
-    decode: Any = _decode(plan, options, merged=merged)
+    decode: Any = partial(_decoded, plan=plan, options=options, merged=merged)
     counts, changes = Observation(), Observation()
     needed = records.select(*_columns_of_records(plan))
     decoded = needed.mapInArrow(decode, f"{_ddl(layout)}, {COUNTS_DDL}")
@@ -751,10 +717,6 @@ def _united(packed: Iterable[bytes]) -> PassSummary:
     for each in packed:
         united.add(_decode_summary(each))
     return united
-
-
-def _unreported(notices: list[Notice]) -> None:
-    """Drop notices on columns: the query compares them with the schema, and counts bad records."""
 
 
 def _result_columns(plan: DecodePlan, options: ChangeOptions) -> list[Column]:

@@ -335,7 +335,10 @@ class OwnCommits:
             folders = (f"{_FOLDER}/{turn}" for turn in (0, 1))
             paths = (checkpoint_file(spark, batch, each, self.sql_name) for each in folders)
             self._paths = tuple(filter(None, paths))
-            self._kept = _read(self._files, self._paths)
+            texts = [self._files.read(each) for each in self._paths if self._files.exists(each)]
+            # A query may have been killed while it wrote one.
+            commits = [msgspec.json.decode(each, type=Commit) for each in texts if each[-1:] == "}"]
+            self._kept = max(commits, key=lambda each: each.turn, default=None)
         kept = self._kept
         is_last = kept and is_stored and (state.version, stored) == (kept.since + 1, kept.record)
         if kept is not None and (not is_last or kept.id != state.id):
@@ -361,7 +364,12 @@ class OwnCommits:
         if state.snapshots is not None:
             self._require_ancestor(batch, kept, state.snapshots, accept)
             return
-        entries = _entries(files, batch, state, kept.since)
+        # None for those that the log no longer has.
+        entries = [
+            LogEntry.parse(files.read(name), batch.application) if files.exists(name) else None
+            for version in range(kept.since + 1, state.version + 1)
+            for name in [f"{state.log}/{version:020}.json"]
+        ]
         if None in entries and stored is None:
             _log.warning(
                 "%s: its log was cleaned up, and has no transaction of this query: whether it still "
@@ -433,23 +441,6 @@ class OwnCommits:
             self._files.write(path, msgspec.json.encode(kept).decode(), replace=True)
         except Exception as error:
             _log.warning("%s cannot be written: %s", path, error)
-
-
-def _read(files: Files, paths: Sequence[str]) -> Commit | None:
-    """Return the last commit that two files have; None if they have none."""
-    texts = [files.read(path) for path in paths if files.exists(path)]
-    # A query may have been killed while it wrote one.
-    commits = [msgspec.json.decode(text, type=Commit) for text in texts if text.endswith("}")]
-    return max(commits, key=lambda each: each.turn, default=None)
-
-
-def _entries(files: Files, batch: Batch, state: TableState, since: int) -> list[LogEntry | None]:
-    """Return the entries of a log after a version; None for those that it no longer has."""
-    names = [f"{state.log}/{each:020}.json" for each in range(since + 1, state.version + 1)]
-    return [
-        LogEntry.parse(files.read(name), batch.application) if files.exists(name) else None
-        for name in names
-    ]
 
 
 def iceberg_state(rows: DataFrame, batch: Batch, sql_name: str) -> TableState:

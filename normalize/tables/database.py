@@ -438,7 +438,11 @@ class SyncDatabase:
             self.query.topics({topic for summary in summaries.values() for topic in summary.topics})
             ignored = summaries.pop("", TableSummary(""))
             self._load(summaries)
-            _report_ignored(self.query.spark, ignored)
+            if ignored.records:
+                _log.info("%s records have no rows: %s", ignored.records, ignored.reasons)
+                bad = {name: at for name, at in ignored.reasons.items() if name in BAD_RECORDS}
+                if running is not None:
+                    publish(TableProgress(query=running.query, table="", bad=bad))
             try:
                 self._apply(summaries, routed, self._with_unread(summaries, ignored.unread))
             finally:
@@ -538,13 +542,13 @@ class SyncDatabase:
         unread: Mapping[str, str],
     ) -> None:
         parts = self._parts(summaries, routed)
-        failed = [
-            Failure(table, text, of_table=True)
-            for table, text in unread.items()
-            if not self.tables[table].schema.stopped
+        stopped = {table: each.schema.stopped for table, each in self.tables.items()}
+        errors = [
+            *((table, text) for table, text in unread.items() if not stopped[table]),
+            *self._above_limit(parts.keys() - unread.keys()).items(),
+            *self._misnamed(parts.keys() - unread.keys()).items(),
         ]
-        failed += self._above_limit(parts.keys() - unread.keys())
-        failed += self._misnamed(parts.keys() - unread.keys())
+        failed = [Failure(table, text, of_table=True) for table, text in errors]
         refused = {failure.table for failure in failed} | unread.keys()
         readable = {table: part for table, part in parts.items() if table not in refused}
         failed += filter(None, self._in_parallel(readable))
@@ -557,7 +561,7 @@ class SyncDatabase:
             sync.stop(failure.text, summary.records)
             _log.warning(self.stop_warning, failure.table, failure.text)
 
-    def _above_limit(self, tables: Collection[str]) -> list[Failure]:
+    def _above_limit(self, tables: Collection[str]) -> dict[str, str]:
         """Return the errors of new tables that are more than the target allows."""
         owned = {table for table, sync in self.tables.items() if sync.owns_target}
         new = [table for table in tables if table not in owned]
@@ -566,11 +570,9 @@ class SyncDatabase:
             f"the query has {len(owned)} tables and {len(new)} new ones, and max_tables is "
             f"{limit}: leave tables out with include= or exclude=, or pass {of}(max_tables=...)"
         )
-        return [
-            Failure(table, text, of_table=True) for table in above_limit(new, len(owned), limit)
-        ]
+        return dict.fromkeys(above_limit(new, len(owned), limit), text)
 
-    def _misnamed(self, tables: Collection[str]) -> list[Failure]:
+    def _misnamed(self, tables: Collection[str]) -> dict[str, str]:
         """Return the errors of tables whose entry in `tables=`, or whose file, has another name."""
         file = self.query.store.file
         texts = {
@@ -586,7 +588,7 @@ class SyncDatabase:
             for table in tables
             if backquoted(table) in self.tables
         }
-        return [Failure(table, texts[table], of_table=True) for table in tables if table in texts]
+        return {table: text for table, text in texts.items() if table in tables}
 
     def _require_no_fatal(self, failed: Sequence[Failure]) -> None:
         rules = {False: self.on_table_error, True: self.on_question}
@@ -620,14 +622,22 @@ class SyncDatabase:
         )
         if few and running and isinstance(routed, DataFrame):
             routed = routed.where("summary IS NULL").toArrow()
-        return {
-            table: TableRecords(_of_table(routed, table), summary)
-            for table, summary in running.items()
-        }
+
+        def of_table(table: str) -> DataFrame | pa.Table:
+            if isinstance(routed, DataFrame):
+                return routed.where(F.col("table") == table)
+            return routed.filter(pc.equal(routed.column("table"), table))
+
+        return {table: TableRecords(of_table(table), each) for table, each in running.items()}
 
     def _in_parallel(self, parts: Mapping[str, TableRecords]) -> list[Failure | None]:
         """Apply parts, several at a time, and return the error of each."""
-        targets = self._targets()
+        targets = {}
+        for table, sync in self.tables.items():
+            # A stopped table that never had a row has no target.
+            if sync.owns_target or not sync.schema.stopped:
+                with suppress(TargetError):  # an error of this table alone, once it has records
+                    targets[table] = sync.kept_target_name
         with ThreadPoolExecutor(self.parallel, "sync") as pool:
             # Statements in other threads need the micro-batch's id, by which the sinks know it.
             # Each call copies Spark's local properties once: threads that share a copy would also
@@ -642,19 +652,17 @@ class SyncDatabase:
             ]
             return [future.result() for future in futures]
 
-    def _targets(self) -> dict[str, str]:
-        """Return each table's target name, without stopped tables that never had a row."""
-        targets = {}
-        for table, sync in self.tables.items():
-            if sync.owns_target or not sync.schema.stopped:
-                with suppress(TargetError):  # an error of this table alone, once it has records
-                    targets[table] = sync.kept_target_name
-        return targets
-
     def _apply_part(self, part: TableRecords, targets: Mapping[str, str]) -> Failure | None:
         sync = self.tables[part.summary.table]
         try:
-            self._require_own_target(sync.table, targets)
+            owners = [other for other, each in self.tables.items() if each.owns_target]
+            name = targets.get(sync.table)
+            if name and (sharing := same_target(sync.table, targets, owners)):
+                raise SyncError(
+                    f"the target {name!r} is that of {' and of '.join(sorted([sync.table, *sharing]))}: "
+                    "pass another template of names, such as table='{database}_{table}', or, if one "
+                    "of them has rows already, a name for the other in tables="
+                )
             sync.apply(part)
         except spark_error_types(ChangelogError) as error:
             # The query's own error begins with the same condition.
@@ -665,25 +673,20 @@ class SyncDatabase:
             return Failure(sync.table, text, of_table, isinstance(error, OpenQuestionError))
         return None
 
-    def _require_own_target(self, table: str, targets: Mapping[str, str]) -> None:
-        owners = [other for other, sync in self.tables.items() if sync.owns_target]
-        sharing = same_target(table, targets, owners) if table in targets else []
-        if sharing:
-            raise SyncError(
-                f"the target {targets[table]!r} is that of "
-                f"{' and of '.join(sorted([table, *sharing]))}: pass another template of names, "
-                "such as table='{database}_{table}', or, if one of them has rows already, a "
-                "name for the other in tables="
-            )
-
     def is_of_table(self, error: Exception, table: str) -> bool:
         """Return whether an error comes from a table's records or definition.
 
         Any other error, such as a broken connection, may go away.
         """
         if isinstance(error, TargetError):
-            may_go_away = ConflictError | TargetMissingError | UnavailableError
-            return not isinstance(error, may_go_away) and self._is_reachable(table)
+            if isinstance(error, ConflictError | TargetMissingError | UnavailableError):
+                return False
+            job = self.tables[table]
+            try:
+                sink = job.sink(job.target_name())
+            except TargetError:  # the name cannot be one of a table
+                return True
+            return sink.is_reachable()
         if isinstance(error, ChangelogError):
             return isinstance(error, _OF_TABLE) and not isinstance(error, TablesFailedError)
         if isinstance(
@@ -691,13 +694,6 @@ class SyncDatabase:
         ) or violation(error):
             return True
         return explain_error(error).startswith(tuple(f"[{condition}]" for condition in _CONDITIONS))
-
-    def _is_reachable(self, table: str) -> bool:
-        try:
-            sink = self.tables[table].sink(self.tables[table].target_name())
-        except TargetError:  # the name cannot be one of a table
-            return True
-        return sink.is_reachable()
 
 
 LASTING = "Correct this first: a restart ends in the same error"
@@ -743,12 +739,6 @@ _OF_TABLE = (
 _CONDITIONS = (*DECODE_CONDITIONS, *(error.condition for error in (DecodeError, TruncateError)))
 
 
-def _of_table(records: DataFrame | pa.Table, table: str) -> DataFrame | pa.Table:
-    if isinstance(records, DataFrame):
-        return records.where(F.col("table") == table)
-    return records.filter(pc.equal(records.column("table"), table))
-
-
 def _similar(masks: Sequence[str], tables: Mapping[str, Sequence[str]]) -> str:
     """Return the columns whose names are similar to those of masks, for a warning."""
     columns = {
@@ -762,19 +752,6 @@ def _similar(masks: Sequence[str], tables: Mapping[str, Sequence[str]]) -> str:
         for name in get_close_matches(folded(mask).rpartition(".")[2], columns, 1)
     }
     return f"; similar columns are {', '.join(near)}" if near else ""
-
-
-def _report_ignored(spark: SparkSession, summary: TableSummary) -> None:
-    """Log records without rows, and publish those that cannot be read."""
-    if not summary.records:
-        return
-    _log.info("%s records have no rows: %s", summary.records, summary.reasons)
-    batch, bad = (
-        running_batch(spark),
-        {name: number for name, number in summary.reasons.items() if name in BAD_RECORDS},
-    )
-    if batch is not None:
-        publish(TableProgress(query=batch.query, table="", bad=bad))
 
 
 _STATES_OF_TABLE = ("22", "23", "42", "54")

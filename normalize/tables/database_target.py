@@ -156,18 +156,14 @@ class DeltaDatabase(LakeDatabase):
                 f"the table name {name!r} is that of a folder in Delta tables: pass tables={{...: "
                 "TableOptions(name=...)}"
             )
-        if not is_path(self.name):
-            return self._target(f"{self.name}.{backquoted(name)}")
-        if "/" in name or "\\" in name or name in ("", ".", ".."):
+        if is_path(self.name) and ("/" in name or "\\" in name or name in ("", ".", "..")):
             raise TargetError(
                 f"the table name {name!r} cannot be a folder's name: pass tables={{...: "
                 "TableOptions(name=...)}"
             )
-        return self._target(f"{self.name.rstrip('/')}/{name}")
-
-    def _target(self, name: str) -> DeltaTarget:
+        in_path = f"{self.name.rstrip('/')}/{name}"
         return DeltaTarget(
-            name,
+            in_path if is_path(self.name) else f"{self.name}.{backquoted(name)}",
             writer=self.writer,
             only_writer=self.only_writer,
             storage_options=self.storage_options,

@@ -83,19 +83,17 @@ class ApplyVersions:
 
     def _merge(self, changes: DataFrame, count: int, sink: Sink) -> None:
         spec = sink.prepare(self.spec)
-        # Delta cannot read yet a table that another writer is creating.
-        with sink.conflicts():
-            self._merge_versions(changes, count, spec, sink)
-
-    def _merge_versions(self, changes: DataFrame, count: int, spec: TableSpec, sink: Sink) -> None:
-        columns, stored = _without_validity(spec), sink.rows()
+        columns = _without_validity(spec)
         # A tracked column may be one that the table lacks and that is ignored.
         tracked = [name for name in columns if not self.track_history or name in self.track_history]
         options: dict[str, bool] = {"few_keys": count <= _FEW, "one_partition": self.one_partition}
-        versions = version_changes(changes, stored, spec.primary_key, columns, tracked, **options)
-        with computed(versions, partial(_check, table=sink.table)) as (rows, number_of_rows):
-            if number_of_rows:
-                sink.merge(rows, spec)
+        # Delta cannot read yet a table that another writer is creating.
+        with sink.conflicts():
+            stored, key = sink.rows(), spec.primary_key
+            versions = version_changes(changes, stored, key, columns, tracked, **options)
+            with computed(versions, partial(_check, table=sink.table)) as (rows, number_of_rows):
+                if number_of_rows:
+                    sink.merge(rows, spec)
 
 
 def _check(versions: DataFrame, table: TableTarget) -> int:
@@ -188,7 +186,6 @@ def version_changes(
         name: f"k{index}" if name in keys else f"c{index}" for index, name in enumerate(columns)
     }  # cannot collide with the user's
     grouping = [names[name] for name in keys]
-    values = [name for name in names.values() if name not in grouping]
     new = changes.select(
         *(F.col(backquoted(name)).alias(short) for name, short in names.items()),
         F.col(START_AT).alias("at"),
@@ -200,11 +197,44 @@ def version_changes(
         _stored_events(stored, new, names, grouping, few_keys=few_keys, one_partition=one_partition)
     )
 
-    # One event of each key and place: an upsert comes after a delete, and a new one replaces a
-    # stored one.
+    values = {
+        each.name: each.dataType for each in events.schema.fields if each.name in names.values()
+    }
+    compared = {short: kind for short, kind in values.items() if short not in grouping}
+    tracked_values = {names[name]: values[names[name]] for name in tracked if name not in keys}
+    placed = _placed(events, grouping, list(compared))
+    ended = _with_versions(placed, grouping, tracked_values)
+    kind = _row_kind(compared)
+    if one_partition:
+        # Sequence values are compared by this field first: two partitions of a key are next to each
+        # other once.
+        onward = Window.partitionBy(*grouping).orderBy("at")
+        partition, earlier = F.col("at.partition"), F.lag("at.partition").over(onward)
+        kind = F.when(earlier != partition, F.concat(earlier, F.lit(" and "), partition)).otherwise(
+            kind
+        )
+    shown = [
+        (
+            F.col(short) if short in grouping else F.when(F.col("added"), F.col(f"written.{short}"))
+        ).alias(name)
+        for name, short in names.items()
+    ]
+    return ended.select(
+        kind.alias(ROW_KIND),
+        *shown,
+        F.col("start_at").alias(START_AT),
+        F.col("end_at").alias(END_AT),
+    ).where(F.col(ROW_KIND).isNotNull())
+
+
+def _placed(events: DataFrame, grouping: Sequence[str], values: Sequence[str]) -> DataFrame:
+    """Return one event of each key and place.
+
+    An upsert comes after a delete, and a new one replaces a stored one.
+    """
     is_new, row = F.col("of") == "new", F.struct(F.col("added"), *values)
     is_version = F.col("added") & ~is_new
-    placed = (
+    return (
         events.repartition(*grouping)
         .groupBy(*grouping, "at")
         .agg(
@@ -218,6 +248,15 @@ def version_changes(
         .withColumn("added", F.col("change.row.added"))
     )
 
+
+def _with_versions(
+    placed: DataFrame, grouping: Sequence[str], tracked: dict[str, DataType]
+) -> DataFrame:
+    """Return the events with the version that each begins or ends.
+
+    ``repeats`` is true for an update that makes no version. ``written`` has the version's columns,
+    and ``start_at`` and ``end_at`` its validity.
+    """
     onward = Window.partitionBy(*grouping).orderBy("at")
     # Backward, so that a running aggregate finds the next event: a frame that begins at its row is
     # quadratic.
@@ -225,11 +264,8 @@ def version_changes(
     later, not_earlier = (
         backward.rowsBetween(Window.unboundedPreceding, end) for end in (-1, Window.currentRow)
     )
-    kinds = {field.name: field.dataType for field in events.schema.fields}
-    compared = {short: kinds[short] for short in values}
-    tracked_kinds = {names[name]: kinds[names[name]] for name in tracked if name not in keys}
-    equal = F.coalesce(_equal(F.col("row"), F.col("earlier"), tracked_kinds), F.lit(False))
-    ended = (
+    equal = F.coalesce(_equal(F.col("row"), F.col("earlier"), tracked), F.lit(False))
+    return (
         _with_own_values(placed, grouping, onward)
         .withColumn("follows", F.coalesce(F.lag("added").over(onward), F.lit(False)))
         .withColumn("earlier", F.lag("row").over(onward))
@@ -249,6 +285,10 @@ def version_changes(
             F.when(F.col("repeats") | ~F.col("added"), F.col("at")).otherwise(F.col("next")),
         )
     )
+
+
+def _row_kind(compared: dict[str, DataType]) -> SparkColumn:
+    """Return what an event does to its row of the history; NULL if nothing changes."""
     same = _equal(F.col("written"), F.col("before"), compared) & F.col("end").eqNullSafe(
         F.col("end_at")
     )
@@ -257,31 +297,12 @@ def version_changes(
     unchanged = F.when(F.col("added"), F.col("before").isNotNull() & same).otherwise(
         is_row == is_stored
     )
-    kind = (
+    return (
         F.when(F.col("at").isNull(), "+U")
         .when(unchanged, None)
         .when(is_row, F.when(is_stored, "+U").otherwise("+I"))
         .otherwise("-D")
     )
-    if one_partition:
-        # Sequence values are compared by this field first: two partitions of a key are next to each
-        # other once.
-        partition, earlier = F.col("at.partition"), F.lag("at.partition").over(onward)
-        kind = F.when(earlier != partition, F.concat(earlier, F.lit(" and "), partition)).otherwise(
-            kind
-        )
-    shown = [
-        (
-            F.col(short) if short in grouping else F.when(F.col("added"), F.col(f"written.{short}"))
-        ).alias(name)
-        for name, short in names.items()
-    ]
-    return ended.select(
-        kind.alias(ROW_KIND),
-        *shown,
-        F.col("start_at").alias(START_AT),
-        F.col("end_at").alias(END_AT),
-    ).where(F.col(ROW_KIND).isNotNull())
 
 
 def _with_own_values(placed: DataFrame, grouping: Sequence[str], onward: WindowSpec) -> DataFrame:

@@ -279,8 +279,13 @@ class TableJob:
         with table_changes(records.rows, plan, options, most_bytes) as changes:
             rows, result = changes
             guard = self._checked(result.summary, plan)
-            columns = self._write(rows, plan, sink, options) if result.rows else ()
-            self._keep_guard(guard, columns)
+            facts = msgspec.structs.replace(self.schema.facts, guard=guard)
+            if result.rows:
+                columns = self._write(rows, plan, sink, options)
+                facts = msgspec.structs.replace(facts, written=True, columns=columns)
+            # After the rows: until then, the micro-batch is compared with the state before it.
+            if facts != self.schema.facts:
+                self._keep(msgspec.structs.replace(self.schema, facts=facts))
         self._report(result, sink.written, time.monotonic() - started)
 
     def sink(self, name: str) -> Sink:
@@ -299,7 +304,13 @@ class TableJob:
         """
         before, summary = self.schema if self.owns_target else None, records.summary
         if before is None and not summary.rows and not self.policy.declared:
-            self._require_missing(sink)
+            if not sink.needed(TableSpec((), ())):
+                # The deletes may affect rows of the table, whose type of the key is unknown.
+                raise SyncError(
+                    "its first records are deletes, from which no schema can be inferred, and "
+                    f"{sink.table} exists: pass tables={{{self.table!r}: TableOptions(schema=..., "
+                    "primary_key=[...])}"
+                )
             return False
         if before is not None:
             # A contradiction is an error before a new column is.
@@ -416,15 +427,6 @@ class TableJob:
                 "types= of tables=" if self.routed else "schema=",
             )
 
-    def _require_missing(self, sink: Sink) -> None:
-        """Raise an error if an unknown table's deletes may affect rows: its key type is unknown."""
-        if not sink.needed(TableSpec((), ())):
-            raise SyncError(
-                "its first records are deletes, from which no schema can be inferred, and "
-                f"{sink.table} exists: pass tables={{{self.table!r}: TableOptions(schema=..., "
-                "primary_key=[...])}"
-            )
-
     def with_remedy(self, records: TableRecords, text: str) -> str:
         """Return the text of an error.
 
@@ -501,7 +503,12 @@ class TableJob:
             return
         require_free_names(schema, self.policy, self.remedy)
         require_written(schema, self.policy, self.of)
-        self._require_condition(schema)
+        policy = self.policy
+        if policy.is_computed:
+            columns = schema.columns and result_columns(schema.columns, self._masks(schema))
+            shard = [] if policy.shard is None or not columns else [policy.shard]
+            rows = self.query.spark.createDataFrame([], spark_ddl([*columns, *shard]))
+            check_expressions(rows, policy.where, policy.select, self._key(schema))
         self._usable = schema.columns
 
     def check_target(self, schema: TableSchema) -> None:
@@ -514,15 +521,6 @@ class TableJob:
         self.require_usable(schema)
         spec = self.required_columns(self._fields(schema), self._key(schema))
         self.sink(self.target_name()).needed(spec)
-
-    def _require_condition(self, schema: TableSchema) -> None:
-        policy = self.policy
-        if policy.where is None and not policy.select:
-            return
-        columns = schema.columns and result_columns(schema.columns, self._masks(schema))
-        shard = [] if policy.shard is None or not columns else [policy.shard]
-        rows = self.query.spark.createDataFrame([], spark_ddl([*columns, *shard]))
-        check_expressions(rows, policy.where, policy.select, self._key(schema))
 
     # ----------------------------------------------------------------------------------------------
     # the changes
@@ -602,18 +600,6 @@ class TableJob:
             self._with_facts(self.schema, summary)
         return kept if batch is None else guard
 
-    def _keep_guard(self, guard: GuardFacts, columns: tuple[str, ...]) -> None:
-        """Keep the guard's facts after the rows, and the columns that were written.
-
-        Until they are written, the micro-batch is compared with the state before it.
-        """
-        schema = self.schema
-        kept = msgspec.structs.replace(schema.facts, guard=guard)
-        if columns:
-            kept = msgspec.structs.replace(kept, written=True, columns=columns)
-        if kept != schema.facts:
-            self._keep(msgspec.structs.replace(schema, facts=kept))
-
     # ----------------------------------------------------------------------------------------------
     # change the table, and write the changes
 
@@ -624,31 +610,38 @@ class TableJob:
         sink: Sink,
         options: ChangeOptions,
     ) -> tuple[str, ...]:
-        """Write the changes, and return the columns of the target that have them."""
-        self._require_target(sink)
-        if options.every:
-            spec = self._write_versions(self._selected(rows), sink)
-        else:
-            spec = self._write_last(rows, sink, written_fields(plan, options))
-        sink.table.refresh(self.query.user_session)
-        return tuple(spec.names)
-
-    def _require_target(self, sink: Sink) -> None:
-        """Raise an error if the target had rows in earlier runs, and is missing.
+        """Write the changes, and return the columns of the target that have them.
 
         Raises
         ------
         TargetMissingError
+            When the target had rows in earlier runs, and is missing.
         """
         is_started, self._started = self._started, True
-        if is_started or not self.schema.facts.written or sink.exists():
-            return
-        raise TargetMissingError(
-            f"{sink.table} is missing, and this query wrote rows into it: a new table would have only "
-            "the rows from now on. Restore it, or mount its storage again; or delete "
-            f"{self.query.store.file(self.table)}, and read its topics again in a query with a "
-            "new checkpoint"
-        )
+        if not is_started and self.schema.facts.written and not sink.exists():
+            raise TargetMissingError(
+                f"{sink.table} is missing, and this query wrote rows into it: a new table would have "
+                "only the rows from now on. Restore it, or mount its storage again; or delete "
+                f"{self.query.store.file(self.table)}, and read its topics again in a query with a "
+                "new checkpoint"
+            )
+        if options.every:
+            changes = self._selected(rows)
+            fields = with_comments(
+                (each for each in changes.schema.fields if each.name not in (ROW_KIND, PLACE)),
+                self.schema.comments,
+            )
+            validity = version_fields(changes, (PLACE,))
+            spec = replace(
+                TableSpec.of(self.policy, fields, self._key(self.schema), validity=validity),
+                written=self.schema.facts.columns,
+            )
+            tracked = self.policy.track_history
+            ApplyVersions(spec, (PLACE,), tracked, one_partition=True)(changes, sink)
+        else:
+            spec = self._write_last(rows, sink, written_fields(plan, options))
+        sink.table.refresh(self.query.user_session)
+        return tuple(spec.names)
 
     def _write_last(
         self,
@@ -692,19 +685,8 @@ class TableJob:
         return spec
 
     def _selected(self, rows: DataFrame | ArrowChanges) -> DataFrame:
-        return selected(_frame(self.query, rows), self.policy.where, self.policy.select)
-
-    def _write_versions(self, changes: DataFrame, sink: Sink) -> TableSpec:
-        fields = with_comments(
-            (each for each in changes.schema.fields if each.name not in (ROW_KIND, PLACE)),
-            self.schema.comments,
-        )
-        validity = version_fields(changes, (PLACE,))
-        key, written = self._key(self.schema), self.schema.facts.columns
-        spec = replace(TableSpec.of(self.policy, fields, key, validity=validity), written=written)
-        tracked = self.policy.track_history
-        ApplyVersions(spec, (PLACE,), tracked, one_partition=True)(changes, sink)
-        return spec
+        frame = rows.frame(self.query.spark) if isinstance(rows, ArrowChanges) else rows
+        return selected(frame, self.policy.where, self.policy.select)
 
     def replacement(self, schema: TableSchema, *, remove_missing: bool) -> Replacement:
         """Return how the rows of its target are replaced by those of another table."""
@@ -776,7 +758,10 @@ class TableJob:
         self.records += records
         if records:
             bad = {name: counts[name] for name in BAD_RECORDS if counts.get(name)}
-            stamps, now = zip(("oldest", "newest"), result.stamps, strict=True), time.time()
+            stamps, now = (
+                zip(("oldest", "newest"), result.summary.stamps or (), strict=False),
+                time.time(),
+            )
             lag = {of: now - stamp / 1000 for of, stamp in stamps}
             writer = {} if written is None else written._asdict()
             self._publish(records=records, rows=result.rows, bad=bad, lag=lag, torn=torn, **writer)
@@ -797,10 +782,6 @@ class TableJob:
                 )
             )
             self._schema_changes = 0
-
-
-def _frame(query: Query, rows: DataFrame | ArrowChanges) -> DataFrame:
-    return rows.frame(query.spark) if isinstance(rows, ArrowChanges) else rows
 
 
 def require_free_names(

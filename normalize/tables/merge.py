@@ -29,7 +29,7 @@ A renderer reads the plan alone: `merge_statement` (Delta, Iceberg), `delta_rs`,
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
@@ -251,14 +251,6 @@ def _and(*conditions: Sql) -> Sql:
     return Sql(text, tuple(column for each in conditions for column in each.columns))
 
 
-class RenderedClause(NamedTuple):
-    """A clause as text: of a statement that applies all clauses to a row at once."""
-
-    kind: Literal["delete", "update", "insert"]
-    when: str
-    values: dict[str, str]
-
-
 # --------------------------------------------------------------------------------------------------
 # A `MergePlan` in Spark: as ``MERGE INTO``, and as the join that returns the same rows.
 
@@ -281,21 +273,19 @@ class SparkSql:
         """Return a value whose computation fails, for a change that its row cannot complete."""
         return f"CASE WHEN {condition} THEN {RAISED} ELSE {value} END"
 
-    def clauses(self, plan: MergePlan) -> list[RenderedClause]:
-        """Return the clauses."""
-        return [self._clause(plan, clause) for clause in plan.clauses]
-
-    def _clause(self, plan: MergePlan, clause: Clause) -> RenderedClause:
-        when = clause.when.render(self.column)
-        if plan.position is not None and clause.kind != "insert":
-            when = f"NOT coalesce({self.redelivery(plan.position)}, false) AND {when}"
-        values = {name: value.render(self.column) for name, value in plan.values(clause).items()}
-        if clause.fails is not None:
-            # In a value, since it is computed only for rows that are written.
-            first = next(iter(values))
-            condition = clause.fails.render(self.column)
-            values[first] = self.failing(condition, values[first])
-        return RenderedClause(clause.kind, when, values)
+    def clauses(self, plan: MergePlan) -> Iterator[tuple[str, str, dict[str, str]]]:
+        """Yield the kind, the condition and the values of each clause."""
+        for clause in plan.clauses:
+            when = clause.when.render(self.column)
+            if plan.position is not None and clause.kind != "insert":
+                when = f"NOT coalesce({self.redelivery(plan.position)}, false) AND {when}"
+            values = {name: each.render(self.column) for name, each in plan.values(clause).items()}
+            if clause.fails is not None:
+                # In a value, since it is computed only for rows that are written.
+                first = next(iter(values))
+                condition = clause.fails.render(self.column)
+                values[first] = self.failing(condition, values[first])
+            yield clause.kind, when, values
 
 
 SPARK_SQL = SparkSql()

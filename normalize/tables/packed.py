@@ -46,7 +46,11 @@ def collected(values: DataFrame, tasks: int, most_bytes: int) -> list[pa.Table] 
     """
     most = min(most_bytes, most_collected(values.sparkSession)) // max(1, tasks)
     small = values.select(F.when(F.col("bytes") <= most, F.col("ipc")))
-    parts = [_read(value) for batch in arriving(small) for value in batch.column(0)]
+    parts = [
+        pa.ipc.open_stream(value.as_buffer()).read_all() if value.is_valid else None
+        for batch in arriving(small)
+        for value in batch.column(0)
+    ]
     whole = [part for part in parts if part is not None]
     return whole if len(whole) == len(parts) else None
 
@@ -96,10 +100,6 @@ def _value(batches: list[pa.RecordBatch], total: int) -> pa.RecordBatch:
     ends = pa.array([0, ipc.size], pa.int32()).buffers()[1]
     value = pa.Array.from_buffers(pa.binary(), 1, [None, ends, ipc])  # without a copy
     return pa.RecordBatch.from_arrays([value, pa.array([total])], ["ipc", "bytes"])
-
-
-def _read(value: pa.BinaryScalar) -> pa.Table | None:
-    return pa.ipc.open_stream(value.as_buffer()).read_all() if value.is_valid else None
 
 
 def _unpacked(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

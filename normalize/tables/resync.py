@@ -14,7 +14,7 @@ from __future__ import annotations
 import logging
 import re
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
@@ -345,7 +345,11 @@ class Resyncs:
         while resync is not None and ends:
             # Without records there is no micro-batch: the steps would wait for one.
             on_credit = self._credit > 0
-            if not on_credit and self._waits(ends):
+            if not on_credit and any(
+                last > ends[topic].get(partition, 0)
+                for topic, partitions in self._kafka().offsets(ends.keys()).items()
+                for partition, (_, last) in partitions.items()
+            ):
                 return
             began = time.monotonic()
             after = self._advanced(resync, batch, ends)
@@ -366,7 +370,9 @@ class Resyncs:
                 else:
                     _log.warning("%s is not read again: %s", each.table, each.reason)
                 self._show(each, batch)
-        return next((each for each in resyncs if each.is_due), None)
+        # While the rows of the source are being written, the query has nothing to do.
+        due = (each for each in resyncs if each.is_active and each.phase != "loading")
+        return next(due, None)
 
     def _keep(self, resync: Resync, batch: Batch) -> None:
         """Keep how far a table is."""
@@ -448,7 +454,7 @@ class Resyncs:
             return self._prepared_for_source(resync, job, ends)
         begins: Offsets = {}
         removed: Offsets = {}
-        for topic, partitions in self._describe(self._topics(job, ends)).items():
+        for topic, partitions in self._kafka().offsets(self._topics(job, ends)).items():
             for partition, (first, last) in partitions.items():
                 start = resync.start.get(topic, {}).get(partition, 0)
                 if start > last:
@@ -481,12 +487,11 @@ class Resyncs:
         if not job.owns_target:
             raise SyncError("it has no columns yet: the source is read once it has had a record")
         masks = self.live.query.format.handling.masks.of_columns(job.schema.names, resync.table)
-        for reason, what in (
-            (job.policy.shards is not None, "several source tables are merged into it"),
-            (bool(masks), "its columns have masks, and the source has their values"),
-        ):
-            if reason:
-                raise SyncError(f"{what}: read it again from its topic")
+        if job.policy.shards is not None or masks:
+            what = "several source tables are merged into it"
+            if job.policy.shards is None:
+                what = "its columns have masks, and the source has their values"
+            raise SyncError(f"{what}: read it again from its topic")
         self._remove(resync)
         self._seed(resync, job)
         new, old = self._sink(resync), job.sink(job.kept_target_name)
@@ -539,7 +544,7 @@ class Resyncs:
         """Apply the records of the next step, or those of the step that was planned."""
         job = self._job(resync)
         topics = self._topics(job, ends)
-        ranges = self._describe(topics)
+        ranges = self._kafka().offsets(topics)
         offsets = {
             topic: {
                 partition: resync.offsets.get(topic, {}).get(partition, first)
@@ -602,19 +607,15 @@ class Resyncs:
         before, began = 0 if new is None else new.records, time.monotonic()
         with in_batch(spark, Batch(resync.id, resync.step)):
             beside.apply(beside.query.records_between(start, end))
-        self._fit(time.monotonic() - began)
+        # The next step takes about the time of this micro-batch.
+        ratio = max(_LEAST_SECONDS, self._credit) / max(time.monotonic() - began, 0.01)
+        self._size = int(max(_LEAST, self._size) * min(2.0, max(0.5, ratio)))
         new = beside.tables.get(resync.table)
         if new is None:
             return 0
         if new.schema.stopped:
             raise SyncError(new.schema.stopped)
         return new.records - before
-
-    def _fit(self, seconds: float) -> None:
-        """Choose the size of the next step, so that it takes about the time of this micro-batch."""
-        target_seconds = max(_LEAST_SECONDS, self._credit)
-        factor = min(2.0, max(0.5, target_seconds / max(seconds, 0.01)))
-        self._size = int(max(_LEAST, self._size) * factor)
 
     def _new(self, resync: Resync, job: TableJob) -> Tables:
         """Return what applies records to the new table, which gets all columns of the old one."""
@@ -747,20 +748,9 @@ class Resyncs:
             self._describer = describer(self.live.query.kafka)
         return self._describer
 
-    def _describe(self, topics: Collection[str]) -> dict[str, dict[int, tuple[int, int]]]:
-        return self._kafka().offsets(topics)
-
     def _topics(self, job: TableJob, ends: Offsets) -> list[str]:
         """Return the topics of a table's records; all if none is known."""
         return sorted(set(job.schema.facts.topics) & ends.keys() or ends.keys())
-
-    def _waits(self, ends: Offsets) -> bool:
-        """Return whether a topic has records after the micro-batch."""
-        return any(
-            last > ends[topic].get(partition, 0)
-            for topic, partitions in self._describe(ends.keys()).items()
-            for partition, (_, last) in partitions.items()
-        )
 
 
 def _prepare(job: TableJob, replacement: Replacement, sink: Sink, other: Sink) -> None:

@@ -108,11 +108,6 @@ class Resync(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return self.phase in ("requested", "loading")
 
     @property
-    def is_due(self) -> bool:
-        """Whether the query has to do something."""
-        return self.is_active and self.phase != "loading"
-
-    @property
     def described(self) -> str:
         """How far it is, as a part of a sentence.
 
@@ -133,14 +128,10 @@ class Resync(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         left = [f"{self.left:,} offsets left"] * (self.phase == "reading")
         parts = [self.phase, f"{self.records:,} records", *left]
         if self.missing is not None:
-            parts.append(f"{self.missing:,} keys that only the old table has{self._outcome}")
+            outcome = f" ({'removed' if self.remove_missing else 'kept'})"
+            shown = outcome * bool(self.missing and not self.dry_run)
+            parts.append(f"{self.missing:,} keys that only the old table has{shown}")
         return ", ".join(parts)
-
-    @property
-    def _outcome(self) -> str:
-        if self.dry_run or not self.missing:
-            return ""
-        return f" ({'removed' if self.remove_missing else 'kept'})"
 
 
 def offsets_between(offsets: Mapping[str, Mapping[int, int]], end: Offsets) -> int:

@@ -25,10 +25,12 @@ lost without it.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, NamedTuple
+from itertools import compress
+from operator import attrgetter
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -37,21 +39,25 @@ import pyarrow.compute as pc
 from msgspec.structs import replace
 
 from cdc_formats.decoder import decode_one, in_record
+from cdc_formats.decoding.envelope import Envelope
+from cdc_formats.decoding.rows import RowConverter
 from cdc_formats.errors import DecodeError
-from cdc_formats.events import Event, Headers, Ignored
+from cdc_formats.events import Event, Headers, Ignored, RowKind
 from cdc_formats.format import Format
-from cdc_formats.message_format import table_reader
+from cdc_formats.message_format import names_in_row, table_reader
 from cdc_formats.topics.inference.sample import AnyColumns
-from cdc_formats.values.schema import source_id
+from cdc_formats.values.json_reader import BatchReader, batch_reader, fields_of, message_shape
+from cdc_formats.values.schema import Column, SqlType, source_id
 from normalize.core.arrow import encode
 from normalize.core.fold_columns import Ints
 from normalize.core.output import Destination, Letter
 from normalize.core.records import KafkaRecord, header_pairs
+from normalize.decode.columnar import reads_as_declared
+from normalize.decode.columnar.messages import names_reader, operation_reader
 from normalize.decode.decode_pass import header_lists
 from normalize.kafka.dead_letter import send
 from normalize.worker import worker
 
-from .known_rows import KnownRows, Names, Table
 from .table_options import Selection
 
 RECORD_DDL = (
@@ -65,6 +71,13 @@ _SAMPLE_OF_NEW = 100
 """So many records after one with a new column are, too."""
 _FEWEST = 64
 """Fewer records are routed one by one."""
+
+
+Names = tuple[str | None, ...]
+"""The names of a message's table (`Traits.table_identity`)."""
+Table = tuple[str, Names]
+"""A topic, and the names of a table in its messages."""
+_WITH_ROW = (RowKind.INSERT, RowKind.UPDATE_AFTER)
 
 
 class TableSummary(msgspec.Struct):
@@ -325,6 +338,145 @@ def route_pass(batches: Iterator[pa.RecordBatch], *, route: Route) -> Iterator[p
             yield pa.RecordBatch.from_arrays([*nothing, are_small, packed], schema=schema)
 
 
+class KnownRows:
+    """The tables and columns of a task's messages in JSON, and the readers of such messages.
+
+    Most messages of a topic have a table and columns that were seen before. For these, two reads by
+    msgspec say which table it is, and that no other column has a value: the first skips the rows,
+    and the second has a struct with the known columns alone.
+
+    Parameters
+    ----------
+    envelope : Envelope
+    names : callable
+        From a message to the names of its table.
+    """
+
+    def __init__(self, envelope: Envelope, names: Callable[[Any], Names]) -> None:
+        self.envelope, self._names = envelope, names
+        self._fields = batch_reader(envelope.strict_fields)
+        self._operation = operation_reader(envelope)
+        self._has_row = {
+            operation: kind in _WITH_ROW
+            for operation, kind in envelope.plain_kinds.items()
+            if isinstance(kind, RowKind)
+        }
+        self._image = attrgetter(envelope.after)
+        # By table, whether each column had a value.
+        self._columns = dict[Table, dict[str, bool]]()
+        self._readers = dict[Table, BatchReader | None]()
+
+    @classmethod
+    def of(cls, format: Format) -> KnownRows | None:
+        """Return those of a format, without tables; None if its messages are read one by one."""
+        traits = format.traits
+        # Where records without a value are deletes, rows may have columns of the Kafka key.
+        if traits.row_names is not names_in_row or traits.reads_tombstones:
+            return None
+        if not reads_as_declared(type(format)):
+            return None
+        rows = RowConverter((Column('"', SqlType("STRING")),), format.handling)
+        identity = list(traits.table_identity)
+        envelope = format.envelope(rows, identity)
+        if envelope is None:
+            return None
+        framing, columnar = envelope.framing, envelope.columnar
+        is_json = (framing.bare, not framing.frame, envelope.keys.shape is None)
+        has_names = (envelope.after, not envelope.images.before_prefix)
+        if not all((*is_json, *has_names, columnar.possible, columnar.message is None)):
+            return None
+        # Another type than text is converted.
+        attributes = [envelope.attributes.get(name, ("", str)) for name in identity]
+        if not all(convert is None for _, convert in attributes):
+            return None
+        return cls(envelope, names_reader(format, envelope, identity) or (lambda message: ()))
+
+    def learn(self, table: Table, columns: Collection[str], with_value: Collection[str]) -> None:
+        """Add the columns of a table's row, and which of them have a value."""
+        of_table = self._columns.setdefault(table, {})
+        news = {name: name in with_value for name in columns if not of_table.get(name)}
+        if news != {name: of_table.get(name) for name in news}:
+            of_table |= news
+            self._readers.pop(table, None)
+
+    def exclude(self, table: Table) -> None:
+        """Add a table whose rows are not read."""
+        self._columns.setdefault(table, {})
+        self._readers[table] = None
+
+    def read(
+        self, topic: str, values: Sequence[bytes | None]
+    ) -> dict[Table, tuple[list[int], list[int]]]:
+        """Return the indexes of the messages of each known table, and their numbers of rows.
+
+        A message is left out if it is of another table, another column has a value, or its reader
+        has to say what it is.
+        """
+        messages, unread = self._fields(values)
+        plain, with_row = dict[Names, list[int]](), dict[Names, list[int]]()
+        operation, read_names, has_row = self._operation, self._names, self._has_row
+        of_topic = {names for each, names in self._columns if each == topic}
+        for index, message in zip(_without(range(len(values)), unread), messages, strict=True):
+            kind = has_row.get(operation(message))
+            if kind is not None and (names := read_names(message)) in of_topic:
+                (with_row if kind else plain).setdefault(names, []).append(index)
+        result = {(topic, names): (indexes, [0] * len(indexes)) for names, indexes in plain.items()}
+        for names, indexes in with_row.items():
+            rows, counts = self._rows((topic, names), values, indexes)
+            of_table = result.setdefault((topic, names), ([], []))
+            of_table[0].extend(rows)
+            of_table[1].extend(counts)
+        return result
+
+    def _rows(
+        self, table: Table, values: Sequence[bytes | None], indexes: Sequence[int]
+    ) -> tuple[Sequence[int], list[int]]:
+        """Return which messages have only known columns, and how many rows each has."""
+        if table not in self._readers:
+            self._readers[table] = self._reader(self._columns[table])
+        read = self._readers[table]
+        if read is None:
+            return indexes, [0] * len(indexes)
+        messages, unread = read([values[index] for index in indexes])
+        images, indexes = list(map(self._image, messages)), _without(indexes, unread)
+        if self.envelope.images.many == "one":
+            counts = [int(image is not None) for image in images]
+        else:
+            counts = [len(image or ()) for image in images]
+        if 0 in counts:
+            indexes = list(compress(indexes, counts))
+            counts = list(filter(None, counts))
+        return indexes, counts
+
+    def _reader(self, columns: dict[str, bool]) -> BatchReader:
+        """Return the reader of messages whose rows have only these columns."""
+        images, strict = self.envelope.images, self.envelope.strict_fields
+        fields: list[Any] = [
+            (f"c{index}", msgspec.Raw if has_value else None, None)
+            for index, has_value in enumerate(columns.values())
+        ]
+        row = msgspec.defstruct(
+            "Row",
+            fields,
+            rename={f"c{index}": name for index, name in enumerate(columns)},
+            forbid_unknown_fields=True,
+            gc=False,
+        )
+        of = row | None if images.many == "one" else list[row] | None  # type: ignore[valid-type]
+        outer = self.envelope.after.partition(".")[0]
+        is_declared = any(field.name == outer for field in fields_of(strict))
+        base = strict if is_declared else msgspec.Struct
+        return batch_reader(message_shape(base, {self.envelope.after: of}, images.names))
+
+
+def _without(indexes: Sequence[int], unread: Sequence[int]) -> Sequence[int]:
+    """Return the indexes of the messages that were read."""
+    if not unread:
+        return indexes
+    skipped = set(unread)
+    return [index for position, index in enumerate(indexes) if position not in skipped]
+
+
 class _Task:
     """Routes the records of a task: those of known tables and columns together, others one by one.
 
@@ -352,18 +504,21 @@ class _Task:
 
     def routed(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """Return the records with the columns of `ROUTED_DDL`."""
-        places = _Places([None] * batch.num_rows, [False] * batch.num_rows)
-        for topic, of_topic in _by_topic(batch):
-            known = self.known if len(of_topic) >= _FEWEST else None
-            rest, step = of_topic, len(of_topic) if known is None else 1
+        self.table_of = np.full(batch.num_rows, None, object)
+        self.in_sample = np.zeros(batch.num_rows, bool)
+        topics = batch.column("topic")
+        for topic in topics.unique().to_pylist():
+            rest = np.flatnonzero(pc.equal(topics, topic).to_numpy(zero_copy_only=False))
+            known = self.known if len(rest) >= _FEWEST else None
+            step = len(rest) if known is None else 1
             while len(rest):
-                self._one_by_one(batch, rest[:step], places, known)
+                self._one_by_one(batch, rest[:step], known)
                 rest, step = rest[step:], step * 8
                 if known is not None and len(rest) >= _FEWEST:
-                    left = self._together(batch, topic, rest, places, known)
+                    left = self._together(batch, topic, rest, known)
                     # Tables that are new or messages that are read one by one.
                     rest, step = left, step if len(left) < len(rest) else len(left)
-        arrays = [pa.array(places.tables, pa.string()), pa.array(places.sample, pa.bool_())]
+        arrays = [pa.array(self.table_of, pa.string()), pa.array(self.in_sample)]
         return pa.RecordBatch.from_arrays(
             [
                 *batch.columns,
@@ -373,15 +528,14 @@ class _Task:
             names=[*batch.schema.names, "table", "sample", "small", "summary"],
         )
 
-    def _one_by_one(
-        self, batch: pa.RecordBatch, indexes: Ints, places: _Places, known: KnownRows | None
-    ) -> None:
-        route, letters = self.route, list[Letter]()
-        arguments = _arguments(batch.take(pa.array(indexes)))
-        for index, topic, key, value, headers in zip(indexes.tolist(), *arguments, strict=True):
+    def _one_by_one(self, batch: pa.RecordBatch, indexes: Ints, known: KnownRows | None) -> None:
+        route, letters, records = self.route, list[Letter](), batch.take(pa.array(indexes))
+        columns = [records.column(name).to_pylist() for name in ("topic", "key", "value")]
+        columns.append(header_lists(records.column("headers")))
+        for at, (topic, key, value, headers) in enumerate(zip(*columns, strict=True)):
             routed = decode_one(self.identifier, self.router.route, topic, key, value, headers)
             if isinstance(routed, DecodeError):
-                letters.append(_bad(routed, batch, index, route))
+                letters.append(_bad(routed, records, at, route))
                 routed = Routed("", reason=routed.condition)
                 if route.stops_table:
                     self._summary("").unread.setdefault(topic, str(letters[-1].error))
@@ -397,13 +551,11 @@ class _Task:
                 if not routed.names <= summary.names:
                     summary.names |= routed.names
                     self.chosen[source] = min(self.chosen[source], _SAMPLE - _SAMPLE_OF_NEW)
-                places.add([index], routed.table, self._choose(source, 1))
+                self._place(indexes[at : at + 1], routed.table, source)
         if route.dead_letters is not None:
             send(route.dead_letters, letters)
 
-    def _together(
-        self, batch: pa.RecordBatch, topic: str, indexes: Ints, places: _Places, known: KnownRows
-    ) -> Ints:
+    def _together(self, batch: pa.RecordBatch, topic: str, indexes: Ints, known: KnownRows) -> Ints:
         """Route the records of known tables without new columns; return the others."""
         values = batch.column("value").take(pa.array(indexes))
         sizes = pc.fill_null(pc.binary_length(values), 0).to_numpy()
@@ -413,15 +565,15 @@ class _Task:
             if routed.table and of_table:
                 # It says what the source's primary key is: a key that changed is in all later records.
                 last = of_table.index(max(of_table))
-                self._one_by_one(batch, indexes[[of_table[last]]], places, known)
+                self._one_by_one(batch, indexes[[of_table[last]]], known)
                 seen.append(of_table.pop(last))
                 rows.pop(last)
             summary = self._count(routed, topic, len(of_table))
             if routed.table:
                 summary.size += int(sizes[of_table].sum())
                 summary.rows += sum(rows)
-                sample = self._choose(routed.shard or routed.table, len(of_table))
-                places.add(indexes[sorted(of_table)].tolist(), routed.table, sample)
+                source = routed.shard or routed.table
+                self._place(indexes[sorted(of_table)], routed.table, source)
             seen += of_table
         return np.delete(indexes, seen)
 
@@ -445,39 +597,11 @@ class _Task:
     def _summary(self, table: str) -> TableSummary:
         return self.summaries.setdefault(table, TableSummary(table))
 
-    def _choose(self, source: str, records: int) -> int:
-        """Count records of a source table, and return how many of them belong to its sample."""
-        chosen = min(records, max(0, _SAMPLE - self.chosen[source]))
-        self.chosen[source] += records
-        return chosen
-
-
-class _Places(NamedTuple):
-    """The table of each record of a batch, and whether it belongs to the sample."""
-
-    tables: list[str | None]
-    sample: list[bool]
-
-    def add(self, indexes: Sequence[int], table: str, sample: int) -> None:
-        """Set the table of records, the first of which belong to the sample."""
-        for index in indexes:
-            self.tables[index] = table
-        for index in indexes[:sample]:
-            self.sample[index] = True
-
-
-def _by_topic(batch: pa.RecordBatch) -> Iterator[tuple[str, Ints]]:
-    """Yield the topics of records with the indexes of their records."""
-    topics = batch.column("topic")
-    for topic in topics.unique():
-        yield topic.as_py(), np.flatnonzero(pc.equal(topics, topic).to_numpy(zero_copy_only=False))
-
-
-def _arguments(batch: pa.RecordBatch) -> list[Sequence[Any]]:
-    return [
-        *(batch.column(name).to_pylist() for name in ("topic", "key", "value")),
-        header_lists(batch.column("headers")),
-    ]
+    def _place(self, indexes: Ints, table: str, source: str) -> None:
+        """Set the table of records, the first of which belong to the sample of their source."""
+        self.table_of[indexes] = table
+        self.in_sample[indexes[: max(0, _SAMPLE - self.chosen[source])]] = True
+        self.chosen[source] += len(indexes)
 
 
 def _bad(error: DecodeError, batch: pa.RecordBatch, index: int, route: Route) -> Letter:

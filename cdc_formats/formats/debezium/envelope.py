@@ -21,7 +21,6 @@ from cdc_formats.decoding.rows import RowConverter
 from cdc_formats.errors import FormatOptionError, MalformedMessageError, MissingFieldError
 from cdc_formats.events import ControlEvent, Event, Headers, Ignored, Position, RowKind
 from cdc_formats.format import Format, choice
-from cdc_formats.values.connect_schema import key_fields
 from cdc_formats.values.handling import BINARY_MODES, ConversionError, Handling
 from cdc_formats.values.json_reader import json_text, read_object, read_part
 from cdc_formats.values.schema import ABSENT, SqlType
@@ -145,6 +144,7 @@ class DebeziumEnvelope(Format):
     """A format of Debezium's envelope, whose ``source`` has the position in the log."""
 
     positions = ""
+    old_key_header = "__debezium.oldkey"
 
     time_zone: str | None = None
     database_include: str | None = None
@@ -167,10 +167,6 @@ class DebeziumEnvelope(Format):
     ) -> ControlEvent:
         """Return a control event: schema change, transaction mark, truncate or logical message."""
         return control_event_of(payload_of(value), reason, self.handling)
-
-    def previous_key(self, headers: Headers) -> Mapping[str, Any]:
-        """Return the fields of the header ``__debezium.oldkey``."""
-        return key_fields(dict(headers).get("__debezium.oldkey"))
 
 
 @dataclass(frozen=True, kw_only=True)

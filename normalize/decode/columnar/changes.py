@@ -96,7 +96,9 @@ class ChangeMaker:
         """Return the rows of the topic's changelog; the first change of two is the row before."""
         kinds = np.array(converted.rows.kinds, np.int8)[of]
         kinds[first] = RowKind.DELETE if self.drop_update_before else RowKind.UPDATE_BEFORE
-        rows = _taken(_joined(converted), np.where(first, converted.before[of], of))
+        # The columns of the rows, followed by those of the rows before updates.
+        both = map(pa.concat_arrays, zip(converted.arrays, converted.befores, strict=True))
+        rows = _taken([*both], np.where(first, converted.before[of], of))
         arrays = [pa.array(kinds), *rows, *_taken(converted.metadata, of)]
         batch = pa.RecordBatch.from_arrays(arrays, schema=self.shape.changelog_schema)
         return ChangeColumns(ChangeBatch(batch, [], []), places[of], hashes([]))
@@ -117,10 +119,3 @@ def _taken(
         return list(arrays)
     chosen = pa.array(places, pa.int64(), mask=missing)
     return [array.take(chosen) for array in arrays]
-
-
-def _joined(converted: ConvertedRows) -> list[pa.Array]:
-    """Return the columns of the rows, followed by those of the rows before updates."""
-    return [
-        pa.concat_arrays(both) for both in zip(converted.arrays, converted.befores, strict=True)
-    ]

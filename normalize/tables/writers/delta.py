@@ -400,13 +400,17 @@ class DeltaSink(LakeSink):
         size = sum(files.column("size_bytes").to_pylist())
         _require_none(_too_large("the files to rewrite have", size, most))
         _require_none(delta_rs.unreadable(table, files, self._options(), self._int96))
-        changes = rows.table if isinstance(rows, ArrowRows) else _arrow(rows, spec)
+        if isinstance(rows, ArrowRows):
+            changes = rows.table
+        else:
+            computed = [ROW_KIND, *spec.names, *[ABSENT_COLUMN] * spec.partial_rows]
+            changes = in_utc(rows.select(*map(backquoted, computed)).toArrow())
         changes = changes.rename_columns(
             [spelled.get(name.lower(), name) for name in changes.column_names]
         )
         _require_none(delta_rs.unwritable(table, changes))
         self._note("delta-rs", "it can write the table, and the changes are small")
-        record = batch and delta_rs.Transaction(self.commits.application(batch), version_of(batch))
+        record = batch and (self.commits.application(batch), version_of(batch))
         version, name = table.version(), str(self.table)
         numbers = delta_rs.merge(table, plan, changes, record, name=name, spill=left // 2)
         _log.debug("%s: %s", self.table, numbers)
@@ -531,12 +535,6 @@ def _too_large(what: str, size: int, most: int) -> str:
     Without the size, so that the log has it once.
     """
     return "" if size <= most else f"{what} more than {most // _MIB:,} MiB"
-
-
-def _arrow(rows: DataFrame, spec: TableSpec) -> pa.Table:
-    """Return computed rows as Arrow's columns."""
-    names = [ROW_KIND, *spec.names, *[ABSENT_COLUMN] * spec.partial_rows]
-    return in_utc(rows.select(*map(backquoted, names)).toArrow())
 
 
 def _keys(rows: DataFrame | ArrowRows, name: str) -> pa.ChunkedArray:

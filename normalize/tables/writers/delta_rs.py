@@ -16,7 +16,7 @@ from datetime import timedelta
 from decimal import Decimal
 from functools import cache, partial
 from importlib.metadata import PackageNotFoundError, version
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
 import pyarrow as pa
@@ -396,18 +396,11 @@ def open_table(location: str, options: Mapping[str, str]) -> DeltaTable:
     return DeltaTable(re.sub("^s3[an]:", "s3:", location), storage_options=dict(options) or None)
 
 
-class Transaction(NamedTuple):
-    """The application and its version that a commit stores."""
-
-    application: str
-    version: int
-
-
 def merge(
     table: DeltaTable,
     plan: MergePlan,
     changes: pa.Table,
-    transaction: Transaction | None,
+    transaction: tuple[str, int] | None,
     *,
     name: str = "",
     spill: int | None = None,
@@ -419,7 +412,7 @@ def merge(
     table : DeltaTable
     plan : MergePlan
     changes : pyarrow.Table
-    transaction : Transaction or None
+    transaction : (str, int) or None
     name : str
         The table's name in errors; empty for its location.
     spill : int or None
@@ -436,10 +429,10 @@ def merge(
     TargetError
         For another error of delta-rs, in a text without the values of rows that it previews.
     """
-    from deltalake import CommitProperties, Transaction as AppTransaction
+    from deltalake import CommitProperties, Transaction
     from deltalake.exceptions import CommitFailedError, DeltaError
 
-    transactions = [AppTransaction(*transaction)] if transaction is not None else None
+    transactions = [Transaction(*transaction)] if transaction is not None else None
     merger = table.merge(
         changes,
         plan.same.render(DELTA_RS_SQL.column),

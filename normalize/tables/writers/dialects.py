@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import ClassVar, NamedTuple
+from typing import ClassVar
 
 from pyspark.sql import Column as SparkColumn, functions as F
 from pyspark.sql.types import StructField
@@ -29,20 +29,6 @@ _TEXT = {
     "timestamp": "CAST(TIMESTAMP_NTZ'1970-01-01' + make_dt_interval(0, 0, 0, CAST(unix_micros({0}) * "
     "0.000001BD AS DECIMAL(18,6))) AS STRING)",
 }
-
-
-class Step(NamedTuple):
-    """A statement of a merge.
-
-    Attributes
-    ----------
-    statement : str
-    fails : bool
-        Whether it is a query for a change that its row cannot complete.
-    """
-
-    statement: str
-    fails: bool = False
 
 
 _ESCAPE = "\\"
@@ -231,8 +217,10 @@ class Dialect:
         table: str,
         columns: Mapping[str, str],
         bases: Mapping[str, str] | None = None,
-    ) -> list[Step]:
+    ) -> list[tuple[str, bool]]:
         """Return the statements that apply the staged changes, in this order.
+
+        With each, whether it is a query for a change that its row cannot complete.
 
         Parameters
         ----------
@@ -252,28 +240,29 @@ class Dialect:
         if plan.position is not None:
             positions = column("s", plan.position), column("t", plan.position)
             redelivered = redelivery_condition(*positions)
-            steps.append(Step(self.delete_from("s", tables, same, redelivered)))
+            steps.append((self.delete_from("s", tables, same, redelivered), False))
         if any(clause.fails for clause in plan.clauses):
-            steps.append(Step(self._failing(plan, tables, base, column), fails=True))
+            steps.append((self._failing(plan, tables, base, column), True))
         if plan.completed:
             values = {columns[name]: each.render(column) for name, each in plan.completed.items()}
             partial = plan.partial.render(column)
-            steps.append(Step(self.update("s", tables, base, values, partial)))
+            steps.append((self.update("s", tables, base, values, partial), False))
         before: Clause | None = None
         for clause in plan.clauses:
             when = clause.when.render(column)
             inserted = f"{self.insert(staging, table, columns)} AS s WHERE {when}"
             values = {self.name(name): each.render(column) for name, each in clause.values.items()}
             if clause.kind == "delete":
-                steps.append(Step(self.delete_from("t", tables, same, when)))
+                steps.append((self.delete_from("t", tables, same, when), False))
             elif clause.kind == "update":
-                steps.append(Step(self.update("t", tables, same, values, when)))
+                steps.append((self.update("t", tables, same, values, when), False))
             elif before is not None and (before.when, before.values) == clause[1:3]:
                 # An update and an insert of the same rows are one statement.
-                steps[-1] = Step(f"{inserted} {self.or_update(plan.primary_key, clause.values)}")
+                updated = self.or_update(plan.primary_key, clause.values)
+                steps[-1] = f"{inserted} {updated}", False
             else:
                 stored = f"SELECT 1 FROM {self.table(table)} AS t WHERE {same}"
-                steps.append(Step(f"{inserted} AND NOT EXISTS ({stored})"))
+                steps.append((f"{inserted} AND NOT EXISTS ({stored})", False))
             before = clause
         return steps
 

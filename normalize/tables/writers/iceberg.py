@@ -106,21 +106,18 @@ class IcebergSink(LakeSink):
     def _stored_layout(self) -> StoredLayout:
         properties = properties_of(self.spark, self.table)
         order = properties.get("sort-order", "").replace(" ASC NULLS FIRST", "")
-        return StoredLayout(self._partition_fields(), order.split(", "), properties)
-
-    def _partition_fields(self) -> list[str]:
-        """Return the partition fields, in Iceberg's SQL."""
         rows = self.spark.sql(f"DESCRIBE TABLE {self.table.sql_name}").collect()
         described = [tuple(row)[:2] for row in rows]
         heads = [
             index for index, (each, _) in enumerate(described) if each.startswith("# Partition")
         ]
         after = described[heads[-1] + 1 :] if heads else []
-        return [
+        partitions = [
             text if each.startswith("Part ") else backquoted(each)
             for each, text in after
             if each and not each.startswith("#")
         ]
+        return StoredLayout(partitions, order.split(", "), properties)
 
     def _require_names(self, fields: Sequence[StructField], layout: Layout | None) -> None:
         for path in paths_of(fields):

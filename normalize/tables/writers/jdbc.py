@@ -36,7 +36,7 @@ from uuid import uuid4
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import csv
-from pyspark.sql import Column as SparkColumn, DataFrame, SparkSession, functions as F
+from pyspark.sql import DataFrame, SparkSession, functions as F
 from pyspark.sql.types import (
     ByteType,
     DataType,
@@ -116,12 +116,6 @@ def copy_text(table: pa.Table) -> pa.Table | None:
     if any(text is None for text in texts):
         return None
     return pa.table(texts, names=table.column_names)
-
-
-def copied_text(rows: ArrowRows, spec: TableSpec) -> pa.Table | None:
-    """Return the columns of the staging table as text; None if Spark must write them."""
-    kinds = [ROW_KIND, *[ABSENT_COLUMN] * spec.partial_rows]
-    return copy_text(rows.table.select([*kinds, *spec.names]))
 
 
 def _copy_value(column: pa.ChunkedArray) -> pa.ChunkedArray | None:
@@ -286,22 +280,21 @@ class DatabaseSink(Sink):
 
     def _merge(self, latest: DataFrame | ArrowRows, spec: TableSpec) -> None:
         """Apply the last change of each key, and complete partial rows, in one transaction."""
-        text = copied_text(latest, spec) if isinstance(latest, ArrowRows) else None
-        if text is not None:
-            self._merge_copied(text, spec)
+        batch = running_batch(self.spark)
+        text: pa.Table | None = None
+        if isinstance(latest, ArrowRows):
+            kinds = [ROW_KIND, *[ABSENT_COLUMN] * spec.partial_rows]
+            text = copy_text(latest.table.select([*kinds, *spec.names]))
+        if text is None:
+            rows = latest.frame() if isinstance(latest, ArrowRows) else latest
+            with self._staged(rows, spec) as staged:
+                staged.require_distinct_keys()
+                with staged.transaction(batch):
+                    staged.merge(batch)
             return
-        rows = latest.frame() if isinstance(latest, ArrowRows) else latest
-        with self._staged(rows, spec) as staged:
-            staged.require_distinct_keys()
-            batch = running_batch(self.spark)
-            with staged.transaction(batch):
-                staged.merge(batch)
-
-    def _merge_copied(self, text: pa.Table, spec: TableSpec) -> None:
-        """Apply changes that are text, with a staging table that only this transaction has."""
+        # With a staging table that only this transaction has.
         with JdbcConnection.kept(self.spark, self.table) as connection:
             staged = self._staging(connection, f"changes_{uuid4().hex}", spec)
-            batch = running_batch(self.spark)
             with staged.transaction(batch):
                 connection.own(self._staging_table())
                 staged.create(spec, temporary=True)
@@ -464,10 +457,21 @@ class _StagedRows:
         )
 
     def fill(self, rows: DataFrame, spec: TableSpec) -> None:
-        """Write the rows into the staging table by Spark."""
+        """Write the rows into the staging table by Spark.
+
+        Raises
+        ------
+        ConflictError
+            When rows were staged twice: the caller stages all again.
+        """
         dialect, connection = self.connection.dialect, self.connection
         kind = [ROW_KIND] * (ROW_KIND in rows.columns) + [ABSENT_COLUMN] * spec.partial_rows
-        bases = [_base(column, part) for part, column in enumerate(spec.primary_key) if self.bases]
+        # The earlier key of a row, whose row has the missing columns, or its own.
+        bases = [
+            F.coalesce(F.col(f"{BASE_COLUMN}.{name}"), F.col(name)).alias(f"b{part}")
+            for part, name in enumerate(map(backquoted, spec.primary_key))
+            if self.bases
+        ]
         renamed = rows.select(*kind, *positional(spec.names), *bases)
         staged = renamed.select(
             *kind, *(dialect.staged(field) for field in renamed.schema.fields[len(kind) :])
@@ -475,7 +479,14 @@ class _StagedRows:
         options = connection.options | {"dbtable": dialect.table(self.name)}
         with database_errors(self.table):
             staged.write.format("jdbc").options(**options).mode("append").save()
-            self._require_once(rows.count())
+            count = rows.count()
+            stored = self.connection.number(f"SELECT COUNT(*) FROM {dialect.table(self.name)}")
+        # Spark repeats a task that committed its rows and was then lost with its executor.
+        if stored != count:
+            raise ConflictError(
+                f"{stored} rows instead of {count} were staged for {self.table}, because an "
+                "executor was lost"
+            )
 
     def copy(self, text: pa.Table) -> None:
         """Write the rows into the staging table by ``COPY``.
@@ -483,7 +494,7 @@ class _StagedRows:
         Parameters
         ----------
         text : pyarrow.Table
-            That of `copied_text`.
+            That of `copy_text`.
         """
         dialect, kinds = self.connection.dialect, text.column_names[: -len(self.names)]
         columns = dialect.names([*kinds, *self.names.values()])
@@ -496,25 +507,6 @@ class _StagedRows:
             csv.write_csv(text, file, csv.WriteOptions(include_header=False))
             with java_stream(self.connection.spark, file) as stream:
                 self.connection.java.getCopyAPI().copyIn(copy, stream)
-
-    def _require_once(self, count: int) -> None:
-        """Raise an error if rows were staged twice.
-
-        Spark repeats a task that committed its rows and was then lost with its executor.
-
-        Raises
-        ------
-        ConflictError
-            The caller stages all rows again.
-        """
-        staged = self.connection.number(
-            f"SELECT COUNT(*) FROM {self.connection.dialect.table(self.name)}"
-        )
-        if staged != count:
-            raise ConflictError(
-                f"{staged} rows instead of {count} were staged for {self.table}, because an "
-                "executor was lost"
-            )
 
     def require_distinct_keys(self) -> None:
         """Raise an error for keys that differ in Spark and are equal in the database."""
@@ -559,16 +551,6 @@ class _StagedRows:
 def in_same_schema(table: str, name: str) -> str:
     """Return a table name qualified with another table's schema."""
     return ".".join([*table.split(".")[:-1], name])
-
-
-def _base(name: str, part: int) -> SparkColumn:
-    """Return the key column of the row that the missing columns are copied from.
-
-    It is the row's earlier key, or its own.
-    """
-    return F.coalesce(F.col(f"{BASE_COLUMN}.{backquoted(name)}"), F.col(backquoted(name))).alias(
-        f"b{part}"
-    )
 
 
 def _batches(dialect: Dialect, table: JdbcTarget) -> str:

@@ -197,7 +197,13 @@ class LakeSink(Sink):
     def needed(self, spec: TableSpec) -> list[str]:
         table, existing = self.table, self._schema()
         spec = written_spec(table, spec, None if existing is None else existing.fieldNames())
-        _require_plain_text(self.spark, table, spec.fields)
+        for name in (table.name, *map(".".join, paths_of(spec.fields))):
+            if "${" in name and self.spark.conf.get(_SUBSTITUTE) == "true":
+                # With the value of a setting or an environment variable.
+                raise SchemaError(
+                    f"Spark would replace ${{...}} in the name {name!r}: rename it, or set "
+                    f"{_SUBSTITUTE}=false"
+                )
         self._require_types(_kinds(spec.fields))
         if existing is None:
             if not spec.create:
@@ -683,19 +689,6 @@ def column_definition(field: StructField, table: LakeTarget) -> str:
     comment = (field.metadata or {}).get("comment")
     commented = f" COMMENT {sql_literal(comment)}" if comment else ""
     return f"{backquoted(field.name)} {type_ddl(field.dataType, plain)}{commented}"
-
-
-def _require_plain_text(
-    spark: SparkSession, table: LakeTarget, fields: Sequence[StructField]
-) -> None:
-    """Raise an error for a name in which Spark would replace a setting or environment variable."""
-    if spark.conf.get(_SUBSTITUTE) == "true":
-        for name in (table.name, *map(".".join, paths_of(fields))):
-            if "${" in name:
-                raise SchemaError(
-                    f"Spark would replace ${{...}} in the name {name!r}: rename it, or set "
-                    f"{_SUBSTITUTE}=false"
-                )
 
 
 def paths_of(fields: Iterable[StructField]) -> Iterator[tuple[str, ...]]:

@@ -58,7 +58,7 @@ def test_names_change_only_the_quoted_parts_of_a_statement(
             dialect.add(table, fields[0]),
             dialect.stage("staging", table, columns),
             dialect.twins("staging", ["c0"]),
-            *(step.statement for step in dialect.merge(plan, "staging", table, columns)),
+            *(statement for statement, _ in dialect.merge(plan, "staging", table, columns)),
         ]
         return re.sub(_QUOTED[dialect.quote], "name", "\n".join(made))
 

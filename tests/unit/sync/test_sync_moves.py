@@ -64,15 +64,25 @@ def test_whole_row_has_no_key_before() -> None:
 @pytest.mark.parametrize("block", [False, True])
 def test_debezium_names_the_key_before_in_a_header(block: bool) -> None:
     key = {"schema": {"type": "struct"}, "payload": {"id": 1}} if block else {"id": 1}
-    for format in ("debezium-json", "debezium-avro-confluent", "debezium-flat-json"):
-        message_format = get_format(
-            format, **({"url": "http://registry"} if "avro" in format else {})
-        )
-        assert message_format.traits.previous_key(
-            [("other", b"x"), ("__debezium.oldkey", text(key))]
-        ) == {"id": 1}
-        assert message_format.traits.previous_key([]) == {}
-    assert get_format("maxwell-json").traits.previous_key([("__debezium.oldkey", text(key))]) == {}
+    header = ("__debezium.oldkey", text(key))
+    value, _ = debezium("c", {"id": 2, "name": PLACEHOLDER, "qty": 5})
+
+    def moved_from(format: str, value: bytes, *headers: tuple[str, bytes]) -> Any:
+        decoder = get_format(format).decoder(SCHEMA, unique_key=["id"])
+        (change,) = decoder.upserts(None, value, headers)
+        return change.moved_from
+
+    flat = text({"id": 2, "name": PLACEHOLDER, "qty": 5, "__op": "c"})
+    for format, message in (("debezium-json", value), ("debezium-flat-json", flat)):
+        assert moved_from(format, message, ("other", b"x"), header) == (1,)
+        assert moved_from(format, message) is None
+        # Of another type, or the row's own.
+        for wrong in ({"id": "x"}, {"id": 2}, {"other": 1}):
+            assert moved_from(format, message, ("__debezium.oldkey", text(wrong))) is None
+    row = maxwell("orders", "insert", {"id": 1, "name": "a", "qty": 1})[1]
+    assert moved_from("maxwell-json", row, header) is None
+    traits = get_format("debezium-avro-confluent", url="http://registry").traits
+    assert traits.old_key_header == "__debezium.oldkey"
 
 
 # ------------------------------------------------------------------------------------------------

@@ -24,8 +24,15 @@ from cdc_formats.errors import (
 from cdc_formats.values.schema import columns, source_id
 from normalize import DeltaDatabase, IcebergDatabase, JdbcDatabase
 from normalize.tables.database_target import table_name
-from normalize.tables.known_rows import KnownRows
-from normalize.tables.route import Route, Routed, Router, decode_summary, merged, route_pass
+from normalize.tables.route import (
+    KnownRows,
+    Route,
+    Routed,
+    Router,
+    decode_summary,
+    merged,
+    route_pass,
+)
 from normalize.tables.schema import TableSchema, decide, decide_merged, extend, new_columns
 from normalize.tables.table_options import Selection, SyncError, TableOptions, misspelt
 from normalize.tables.targets import TargetError

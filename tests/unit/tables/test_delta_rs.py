@@ -102,18 +102,18 @@ def test_a_table_that_is_written_and_one_that_is_append_only(tmp_path: Path) -> 
 
 def test_a_commit_records_its_transaction_and_a_later_one_of_the_same_fails(tmp_path: Path) -> None:
     of = table(tmp_path)
-    delta_rs.merge(of, PLAN, changes(("+I", 1, "a"), ("-D", 2, None)), delta_rs.Transaction("q", 7))
+    delta_rs.merge(of, PLAN, changes(("+I", 1, "a"), ("-D", 2, None)), ("q", 7))
     frozen = delta_rs.open_table(of.table_uri, {})
     assert (rows(frozen), frozen.transaction_version("q")) == ([(1, "a")], 7)
     newer = delta_rs.open_table(of.table_uri, {})
-    delta_rs.merge(newer, PLAN, changes(("+I", 2, "b")), delta_rs.Transaction("q", 8))
+    delta_rs.merge(newer, PLAN, changes(("+I", 2, "b")), ("q", 8))
     # It has read 7, and other keys: only the transaction shows that another driver wrote.
     with pytest.raises(ConflictError):
-        delta_rs.merge(frozen, PLAN, changes(("+I", 3, "c")), delta_rs.Transaction("q", 8))
+        delta_rs.merge(frozen, PLAN, changes(("+I", 3, "c")), ("q", 8))
     now = delta_rs.open_table(of.table_uri, {})
     assert rows(now) == [(1, "a"), (2, "b")]
     # Without changes there is no commit, and so no record.
-    delta_rs.merge(now, PLAN, changes(("-D", 9, None)), delta_rs.Transaction("q", 9))
+    delta_rs.merge(now, PLAN, changes(("-D", 9, None)), ("q", 9))
     assert delta_rs.open_table(of.table_uri, {}).transaction_version("q") == 8
 
 

@@ -48,8 +48,8 @@ def test_the_second_of_two_commits_of_one_version_fails(s3: str) -> None:
     first, second = (delta_rs.open_table(LOCATION, options) for _ in range(2))
     plan = merge_plan(["id"], ["id"])
     changes = pa.table({"row_kind": ["+I"], "id": [1]})
-    delta_rs.merge(first, plan, changes, delta_rs.Transaction("q", 1))
+    delta_rs.merge(first, plan, changes, ("q", 1))
     with pytest.raises(ConflictError):
-        delta_rs.merge(second, plan, changes, delta_rs.Transaction("q", 1))
+        delta_rs.merge(second, plan, changes, ("q", 1))
     rows = delta_rs.open_table(LOCATION, options).to_pyarrow_table()
     assert pa.table(rows).to_pylist() == [{"id": 1}]
