@@ -19,10 +19,14 @@ _CHOICE = os.environ.get("CDC_NATIVE", "")
 class BuildDecoder(build_rust):
     """Builds the native decoder, or says in one line why Python decodes."""
 
+    # setuptools-rust runs it as a part of two other commands.
+    is_done = False
+
     def run(self) -> None:
         (extension,) = self.extensions
-        if _CHOICE == "0" and self.inplace:
+        if self.is_done or (_CHOICE == "0" and self.inplace):
             return
+        self.is_done = True
         # What an earlier build left would be packed, and would decode as an earlier release did.
         Path(self.get_dylib_ext_path(extension, extension.name)).unlink(missing_ok=True)
         if _CHOICE == "0":
@@ -34,7 +38,8 @@ class BuildDecoder(build_rust):
         except Exception as error:
             if _CHOICE == "1":
                 raise
-            reason = str(error).strip().partition("\n")[0]
+            lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+            reason = next((line for line in lines if line.startswith("error")), lines[0])
             print(f"The native decoder is not built, and Python decodes: {reason}")
 
 
