@@ -43,7 +43,7 @@ unexport SPARK_HOME
 # Without .pyc files, each Python that Spark starts would compile these packages again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help demo check test test-all native native-check connect cross-section matrix fetch notebooks notebooks-rendered docs lint types unit coverage fuzz fuzz-together bench bench-flink bench-capture bench-tpcc soak growth kafka format package audit next-spark stranger release release-notes clean prerequisites
+.PHONY: help demo check test test-all native-check connect cross-section matrix fetch notebooks notebooks-rendered docs lint types unit coverage fuzz fuzz-together bench bench-flink bench-capture bench-tpcc soak growth kafka format package audit next-spark stranger release release-notes clean prerequisites
 
 help: ## list these commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -117,15 +117,10 @@ fuzz: $(VENV)/installed ## feed damaged messages to every format (FUZZ="--format
 fuzz-together: $(VENV)/installed ## compare messages decoded together and one by one (FUZZ="--format canal-json --messages 1000000")
 	$(BIN)/python -m tools.fuzz_together $(FUZZ)
 
-native: $(VENV)/installed ## build the optional native decoder and install it; needs Rust
-	@command -v cargo >/dev/null || { echo "make native needs Rust 1.87 or newer: https://rustup.rs. Without the native" \
-	  "decoder everything works as fast as before" >&2; exit 1; }
-	$(BIN)/python -m pip install ./native
-
-native-check: native ## test the native decoder: its own tests, and its rows compared with Python's (NATIVE_FUZZ="--messages 1000000")
+native-check: $(VENV)/installed ## test the native decoder, which must be built: its own tests, and its rows compared with Python's
+	$(BIN)/python -c 'import normalize._native'
 	cargo test --manifest-path native/Cargo.toml --no-default-features --locked
-	$(BIN)/python -m pytest tests/unit/normalize/test_native.py --numprocesses $(JOBS) --quiet
-	$(BIN)/python -m tools.fuzz_together --native --messages 5000 $(NATIVE_FUZZ)
+	$(BIN)/python -m tools.fuzz_together --messages 5000 $(FUZZ)
 
 bench: $(VENV)/installed ## measure throughput
 	$(BIN)/python -m bench
@@ -178,12 +173,13 @@ release-notes: ## print what the changelog says about a tag, or why the tag is n
 
 clean: ## remove the environment and the files that the commands created
 	rm -rf .venv .venv-4.* *.egg-info build dist site .coverage htmlcov .hypothesis .mypy_cache .pytest_cache .ruff_cache
-	rm -rf artifacts derby.log metastore_db spark-warehouse native/target native/fuzz/target
+	rm -rf artifacts derby.log metastore_db spark-warehouse native/target native/fuzz/target normalize/_native*
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # The checks run every time (0.2 s); the installation runs only when a dependency changed. Python compiles modules when
-# they are first imported: pip would compile all of 140 packages, which takes half of a minute.
-$(VENV)/installed: setup.cfg pyproject.toml | prerequisites
+# they are first imported: pip would compile all of 140 packages, which takes half of a minute. With cargo, the native
+# decoder is built into the folder normalize, for all environments; it takes cargo some 40 seconds, and nothing the next time.
+$(VENV)/installed: setup.cfg pyproject.toml $(wildcard native/*.* native/src/*.rs) | prerequisites
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --no-compile --editable '.[dev]' 'pyspark[connect]==$(SPARK).*'
 	$(if $(filter 4.1,$(SPARK)),$(BIN)/python -m pip install --no-compile 'pandas>=3')
@@ -191,7 +187,7 @@ $(VENV)/installed: setup.cfg pyproject.toml | prerequisites
 
 $(VENV)/installed-demo: setup.cfg pyproject.toml | prerequisites
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --editable '.[kafka,spark]' 'pyspark==$(SPARK).*'
+	CDC_NATIVE=0 $(BIN)/python -m pip install --editable '.[kafka,spark]' 'pyspark==$(SPARK).*'
 	touch $@
 
 prerequisites:

@@ -402,6 +402,7 @@ def status(
 ) -> None:
     """Show what a query has processed: offsets, last micro-batch and when it was planned, state.
 
+    Of tables also which decoder reads their messages.
     Of Delta tables also whether Spark or delta-rs writes them, and why; and how far a table is that
     `cdc resync` reads again.
 
@@ -473,6 +474,10 @@ def _shown(checkpoint: CheckpointStatus, ends: Ends) -> str:
         f"  table             {printable(each.table)}, written by {each.writer}: "
         f"{printable(each.reason)}"
         for each in checkpoint.writers
+    ]
+    lines += [
+        f"  decoded           {printable(each.table)}, by {printable(each.decoder)}"
+        for each in checkpoint.decoders
     ]
     lines += [
         f"  read again        {printable(each.table)}: {printable(each.progress)}"

@@ -17,12 +17,13 @@ from pyspark.sql.types import StructType
 
 from cdc_formats.errors import ArgumentError, SchemaError
 from cdc_formats.format import Format
-from cdc_formats.values.schema import Column
+from cdc_formats.values.schema import Column, columns as to_columns
 from normalize.core.arrow import frame_type
 from normalize.core.key_group import Stage
 from normalize.core.output import ROW_KIND, SIDE_OUTPUTS, Mode
 from normalize.decode.check import check_records
-from normalize.decode.plan import RecordInput, input_of, needed_columns
+from normalize.decode.columnar import decoder_of
+from normalize.decode.plan import DecodePlan, RecordInput, input_of, needed_columns
 from normalize.kafka.dead_letter import DeadLetter
 from normalize.kafka.reader_options import (
     SINK_OPTIONS,
@@ -100,7 +101,8 @@ def from_kafka_changelog(
         of a second table is an error. A checkpoint fixes these names.
     options : mapping
         Options of Spark's Kafka source; ``kafka.bootstrap.servers`` is required. `READER_DEFAULTS`
-        lists the defaults that differ from Spark's.
+        lists the defaults that differ from Spark's. With ``nativeDecoder`` set to false, Python
+        decodes, as with the environment variable ``CDC_NATIVE=0``.
     format_options : mapping or None
         Options of the format, with Flink's names (``table_include``, ...).
     normalize : ChangelogNormalize, False or None
@@ -352,7 +354,8 @@ def explain_changelog(
     Returns
     -------
     str
-        The steps, last first: ChangelogNormalize or why there is none, and what precedes it. With
+        The steps, last first: ChangelogNormalize or why there is none, and what precedes it. The
+        decoder is that of the driver, for a key of text or integers. With
         the stage, a last line says whether ``engine="native"`` could run it, and why not.
 
     Raises
@@ -362,12 +365,12 @@ def explain_changelog(
 
     Examples
     --------
-    >>> print(explain_changelog("orders", format="debezium-json", primary_key=["id"]))
+    >>> print(explain_changelog("orders", format="debezium-json", primary_key=["id"]))  # doctest: +ELLIPSIS
     ChangelogNormalize(key=[id], changelogMode=[+I, -U, +U, -D]): the source may deliver an event twice (source_duplicates=True); \
 the state contains each key's row, changes apply in the order of arrival
     +- Exchange(hash[key group of id], key_groups=64, changelogMode=[+I, +U, -D])
        +- DropUpdateBefore(changelogMode=[+I, +U, -D]): the stage stores the previous row; a changed key is a delete and an upsert
-          +- Decode(format=[debezium-json], changelogMode=[+I, -U, +U, -D])
+          +- Decode(format=[debezium-json], changelogMode=[+I, -U, +U, -D]): by ...
              +- Kafka(orders)
     engine='native' is possible: on Spark 4.2, in output mode update, for rows with all columns; it serves large tables
     """
@@ -376,8 +379,17 @@ the state contains each key's row, changes apply in the order of arrival
         normalize, chosen, names_of(primary_key, "primary_key"), changelog_mode
     )
     topics = topic.pattern if isinstance(topic, re.Pattern) else ",".join(names_of(topic))
+    # The decoder depends on the types of the key, which are not known here: of most they are these.
+    key = names_of(options.primary_key)
+    columns = to_columns(", ".join(f"`{name}` STRING" for name in key or ("id",)))
+    decoded = DecodePlan(chosen, columns, unique_key=key, positions=options.order == "source")
     return explain(
-        plan, options, format=chosen.identifier, source=chosen.changelog_mode, topic=topics
+        plan,
+        options,
+        format=chosen.identifier,
+        source=chosen.changelog_mode,
+        topic=topics,
+        decoder=decoder_of(decoded, keyed=plan.normalize),
     )
 
 

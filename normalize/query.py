@@ -5,6 +5,7 @@ This is the only module that knows the plan, the first pass and the engines.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -34,6 +35,7 @@ from normalize.dataframe import (
     with_text,
 )
 from normalize.decode.collectors import Blocks, CollectorMaker, SortedBlocks, TypedRows
+from normalize.decode.columnar import decoder_of
 from normalize.decode.decode_pass import decode_pass
 from normalize.decode.last_changes import LastChanges, merged
 from normalize.decode.pack_pass import pack_pass
@@ -48,6 +50,7 @@ from normalize.engines.condition import filtered, require_condition
 from normalize.engines.key_groups import normalize_bounded, normalize_stream
 from normalize.engines.native import check_session, facts_of, normalize_native
 from normalize.kafka.dead_letter import DeadLetter, destination_of
+from normalize.kafka.reader_options import decodes_natively
 from normalize.kafka.topics import TopicIds
 from normalize.monitoring.watch import COLUMN as COUNTS_COLUMN, COUNTS_DDL, observe_counts, reporter
 from normalize.stage_options import (
@@ -59,6 +62,7 @@ from normalize.stage_options import (
     make_stage,
 )
 
+_log = logging.getLogger("normalize")
 _MODES = ("FAILFAST", "DROPMALFORMED", "PERMISSIVE")
 _WITH_VALUES = ("headers", "header-list", "source.properties")
 """Metadata that may have values of masked columns: the key that a row had before, the statement that
@@ -163,6 +167,7 @@ class Request:
             record_columns=records.columns,
             row_order=records.row_order,
             streaming=records.streaming,
+            native=decodes_natively(kafka_options),
         )
         if plan.topic is None and plan.identity.compared and not stage_plan.normalize:
             remedy = (
@@ -211,6 +216,12 @@ class Request:
         spark, plan, observation = raw.sparkSession, self.plan, self.observation
         if self.options.native is not None:
             check_session(spark)
+        _log.info(
+            "%s of %s is decoded by %s",
+            plan.format.identifier,
+            plan.topic or "several topics",
+            decoder_of(plan, keyed=stage is not None),
+        )
         records, prefix = (
             records_of(raw, plan),
             observation or ("changelog" if self.records.streaming else None),

@@ -461,7 +461,13 @@ def _stage(needs_before: bool, reason: str) -> StagePlan:
 
 
 def explain(
-    plan: StagePlan, options: StageOptions, *, format: str, source: ChangelogMode, topic: str
+    plan: StagePlan,
+    options: StageOptions,
+    *,
+    format: str,
+    source: ChangelogMode,
+    topic: str,
+    decoder: str,
 ) -> str:
     """Return the plan as text, like Flink's ``EXPLAIN CHANGELOG_MODE``."""
     key = ", ".join(options.primary_key)
@@ -495,7 +501,8 @@ def explain(
         lines.append(f"DropUpdateBefore(changelogMode={plan.mode}): {plan.reason}")
     else:
         lines.append(f"no ChangelogNormalize: {plan.reason}")
-    lines += [f"Decode(format=[{format}], changelogMode={source})", f"Kafka({topic})"]
+    decode = f"Decode(format=[{format}], changelogMode={source}): by {decoder}"
+    lines += [decode, f"Kafka({topic})"]
     tree = [
         "   " * (depth - 1) + ("+- " if depth else "") + line for depth, line in enumerate(lines)
     ]

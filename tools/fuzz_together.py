@@ -2,10 +2,10 @@
 
     python -m tools.fuzz_together     # 100,000 messages for every format in JSON
     python -m tools.fuzz_together --format canal-json --messages 1000000 --seed 7
-    python -m tools.fuzz_together --native      # the native decoder and one by one
     CDC_TOPICS=/path/to/topics python -m tools.fuzz_together      # topics of another folder
 
-The recorded topics are compared whole. Then messages are drawn: they and their damages are those of
+The native decoder is compared, too, if it is installed. The recorded topics are compared whole.
+Then messages are drawn: they and their damages are those of
 `tools.fuzz`, and one in a hundred is damaged, in every kind of plan. A difference is printed with
 the smallest part of its messages that has it, and the exit code is 1. The exit code is also 1 if
 too few sound messages of a format were decoded together. The same seed produces the same messages.
@@ -20,6 +20,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import product
 from typing import Any
 
 from cdc_formats import get_format
@@ -220,20 +221,18 @@ def _smallest(
     return "\n".join([*lines, *map(str, differ(records))])
 
 
-def main(arguments: Sequence[str] | None = None, columnar: ColumnarMaker = together) -> int:
-    """Compare the two ways for the requested formats; return the exit code."""
+def main(arguments: Sequence[str] | None = None, columnar: ColumnarMaker | None = None) -> int:
+    """Compare the ways for the requested formats, or only one way; return the exit code."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--format", choices=FORMATS, action="append", help="default: all")
     parser.add_argument("--messages", type=int, default=100_000, help="for each format")
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--native", action="store_true", help="compare the native decoder")
     options = parser.parse_args(arguments)
-    if options.native and native_module() is None:
-        parser.error("--native needs the native decoder: make native")
-    columnar, failed = natively if options.native else columnar, False
-    for identifier in options.format or FORMATS:
+    ways = [together, *([natively] if native_module() else [])] if columnar is None else [columnar]
+    failed = False
+    for identifier, columnar in product(options.format or FORMATS, ways):
         begin = time.monotonic()
         try:
             for topic in topics():
@@ -246,9 +245,10 @@ def main(arguments: Sequence[str] | None = None, columnar: ColumnarMaker = toget
             failed = True
             continue
         failed |= compared.share < LEAST_OF.get(identifier, LEAST_TOGETHER)
+        way = "natively" if columnar is natively else "together"
         shown = (
-            f"{identifier}: {compared.messages:,} messages are the same, {compared.share:.1%} of "
-            f"{compared.sound:,} sound ones together"
+            f"{identifier}, {way}: {compared.messages:,} messages are the same, {compared.share:.1%} of "
+            f"{compared.sound:,} sound ones not alone"
         )
         print(f"{shown}, {time.monotonic() - begin:.0f} s", flush=True)
     return int(failed)

@@ -8,6 +8,8 @@ use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyCapsule, PyTuple};
 
+use crate::python::allocated;
+
 /// `struct ArrowSchema` of Arrow's C data interface, as far as it is read.
 #[repr(C)]
 struct ArrowSchema {
@@ -61,17 +63,19 @@ impl<'py> Texts<'py> {
             let (valid, offsets, bytes) =
                 (valid as *const u8, offsets as *const i32, bytes as *const u8);
             let is_null = |at: usize| *valid.add(at / 8) & (1 << (at % 8)) == 0;
-            let nulls = if valid.is_null() || (*array).null_count == 0 {
-                vec![]
+            let (mut nulls, mut ends) = (vec![], Vec::<i32>::new());
+            if !valid.is_null() && (*array).null_count != 0 {
+                allocated(nulls.try_reserve(length))?;
+                nulls.extend((0..length).filter(|at| is_null(start + at)));
+            }
+            allocated(ends.try_reserve(length + 1))?;
+            if length == 0 || offsets.is_null() {
+                ends.resize(length + 1, 0);
             } else {
-                (0..length).filter(|at| is_null(start + at)).collect()
-            };
-            let ends: Vec<i32> = if length == 0 || offsets.is_null() {
-                vec![0; length + 1]
-            } else {
-                (0..=length).map(|at| offsets.add(start + at).read_unaligned()).collect()
-            };
+                ends.extend((0..=length).map(|at| offsets.add(start + at).read_unaligned()));
+            }
             let (first, last) = (ends[0], ends[length]);
+            ends.iter_mut().for_each(|end| *end = end.wrapping_sub(first));
             let length = last.checked_sub(first).and_then(|length| usize::try_from(length).ok());
             let length = length.filter(|length| first >= 0 && (!bytes.is_null() || *length == 0));
             let length = length.ok_or_else(damaged)?;
@@ -80,7 +84,7 @@ impl<'py> Texts<'py> {
                 _array: of_array,
                 bytes: if length == 0 { c"".as_ptr().cast() } else { bytes.add(first as usize) },
                 length,
-                offsets: ends.iter().map(|end| end.wrapping_sub(first)).collect(),
+                offsets: ends,
                 nulls,
             })
         }

@@ -1,6 +1,11 @@
 //! Typed columns: each appends a value exactly as the scalar decoder converts it, or is in doubt.
 
+use std::collections::TryReserveError;
+
 use crate::scan::{Doubt, Result, Token, unescape};
+
+/// A result, or the memory is exhausted. A plain allocation that fails would abort the process.
+pub type Allocated<T> = std::result::Result<T, TryReserveError>;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unit {
@@ -102,11 +107,12 @@ impl Column {
         }
     }
 
-    pub fn reserve(&mut self, rows: usize) {
+    /// Allocates all that these rows need, but for the bytes of texts.
+    pub fn reserve(&mut self, rows: usize) -> Allocated<()> {
         let width = self.width();
-        self.valid.reserve(rows);
-        self.values.reserve(rows * if width == 0 { 16 } else { width });
-        self.offsets.reserve(if width == 0 { rows } else { 0 });
+        self.valid.try_reserve(rows)?;
+        self.values.try_reserve(rows * if width == 0 { 16 } else { width })?;
+        self.offsets.try_reserve(if width == 0 { rows } else { 0 })
     }
 
     #[inline(always)]
@@ -136,10 +142,13 @@ impl Column {
             Kind::Boolean => values.push(u8::from(boolean(token)?)),
             Kind::Text(unavailable) => {
                 let start = values.len();
+                let (Token::Text(written) | Token::Escaped(written)) = token else {
+                    return Err(Doubt);
+                };
+                allocate(values, written.len())?;
                 match token {
                     Token::Text(text) => values.extend_from_slice(text),
-                    Token::Escaped(text) => unescape(text, values),
-                    _ => return Err(Doubt),
+                    _ => unescape(written, values),
                 }
                 let text = &values[start..];
                 if unavailable.iter().any(|each| each == text) {
@@ -178,6 +187,7 @@ impl Column {
             }
             Kind::Raw => {
                 let Token::Raw(text) = token else { return Err(Doubt) };
+                allocate(values, text.len())?;
                 values.extend_from_slice(text);
                 self.offsets.push(i32::try_from(values.len()).map_err(|_| Doubt)?);
             }
@@ -235,34 +245,47 @@ impl Column {
     }
 
     /// Returns the values, and keeps none.
-    pub fn finish(&mut self) -> Parts {
+    pub fn finish(&mut self) -> Allocated<Parts> {
         let values = std::mem::take(&mut self.values);
         let offsets = std::mem::replace(&mut self.offsets, vec![0]);
         let valid = std::mem::take(&mut self.valid);
         let nulls = std::mem::take(&mut self.nulls);
-        Parts {
+        Ok(Parts {
             nulls,
-            valid: if nulls > 0 { bitmap(&valid) } else { vec![] },
-            offsets: if self.width() == 0 { offset_bytes(&offsets) } else { vec![] },
+            valid: if nulls > 0 { bitmap(&valid, |flag| *flag)? } else { vec![] },
+            offsets: if self.width() == 0 { number_bytes(&offsets)? } else { vec![] },
             values: match self.kind {
-                Kind::Boolean => {
-                    bitmap(&values.iter().map(|value| *value == 1).collect::<Vec<_>>())
-                }
+                Kind::Boolean => bitmap(&values, |value| *value == 1)?,
                 _ => values,
             },
-        }
+        })
     }
 }
 
-pub fn bitmap(flags: &[bool]) -> Vec<u8> {
-    let byte = |eight: &[bool]| {
-        eight.iter().enumerate().fold(0, |byte, (at, flag)| byte | (u8::from(*flag) << at))
-    };
-    flags.chunks(8).map(byte).collect()
+/// Allocates what a message needs; without memory it is left to Python, whose error is the task's.
+#[inline(always)]
+pub fn allocate(bytes: &mut Vec<u8>, more: usize) -> Result<()> {
+    bytes.try_reserve(more).map_err(|_| Doubt)
 }
 
-pub fn offset_bytes(offsets: &[i32]) -> Vec<u8> {
-    offsets.iter().flat_map(|offset| offset.to_ne_bytes()).collect()
+/// Returns the bytes of an iterator that has at most this number.
+fn collected(most: usize, items: impl Iterator<Item = u8>) -> Allocated<Vec<u8>> {
+    let mut bytes = vec![];
+    bytes.try_reserve_exact(most)?;
+    bytes.extend(items);
+    Ok(bytes)
+}
+
+pub fn bitmap<T>(items: &[T], is_set: impl Fn(&T) -> bool) -> Allocated<Vec<u8>> {
+    let byte = |eight: &[T]| {
+        let flags = eight.iter().enumerate();
+        flags.fold(0, |byte, (at, item)| byte | (u8::from(is_set(item)) << at))
+    };
+    collected(items.len().div_ceil(8), items.chunks(8).map(byte))
+}
+
+pub fn number_bytes(numbers: &[i32]) -> Allocated<Vec<u8>> {
+    collected(numbers.len() * 4, numbers.iter().flat_map(|number| number.to_ne_bytes()))
 }
 
 /// The number of an integer's token, if it is within 64 bits.
@@ -500,6 +523,7 @@ fn epoch(number: i64, unit: Option<Unit>) -> Result<i64> {
 }
 
 fn pack_text(text: &[u8], to: &mut Vec<u8>) -> Result<()> {
+    allocate(to, text.len() + 3)?;
     match text.len() {
         length @ 0..=31 => to.push(0xa0 | length as u8),
         length @ 32..=255 => to.extend_from_slice(&[0xd9, length as u8]),
@@ -659,9 +683,9 @@ mod tests {
         assert_eq!(column.push(Token::Escaped(b"g\\u006fne")), Err(Doubt));
         column.truncate(1);
         column.push_null();
-        let parts = column.finish();
+        let parts = column.finish().unwrap();
         assert_eq!((parts.values, parts.valid, parts.nulls), (b"a".to_vec(), vec![1], 1));
-        assert_eq!(parts.offsets, offset_bytes(&[0, 1, 1]));
+        assert_eq!(parts.offsets, number_bytes(&[0, 1, 1]).unwrap());
     }
 
     #[test]

@@ -1,6 +1,9 @@
 //! The messages of a batch to the columns of a keyed stage's changes.
 
-use crate::column::{Column, Parts, offset_bytes};
+use std::any::Any;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use crate::column::{Allocated, Column, Parts, allocate, number_bytes};
 use crate::message::{Fields, Message, Operation, RowFields};
 use crate::scan::{Doubt, Result, Scan, Token};
 
@@ -30,8 +33,8 @@ pub struct Changes {
     pub deleted: Vec<bool>,
     pub key_offsets: Vec<u8>,
     pub keys: Vec<u8>,
-    /// The CRC-32 of each key.
-    pub hashes: Vec<u32>,
+    /// The CRC-32 of each key, as the bits of an integer.
+    pub hashes: Vec<i32>,
     pub columns: Vec<Parts>,
     /// The indexes of the messages in doubt.
     pub doubtful: Vec<i32>,
@@ -64,17 +67,31 @@ impl Batch<'_> {
 struct Keys {
     packed: Vec<u8>,
     offsets: Vec<i32>,
-    hashes: Vec<u32>,
+    hashes: Vec<i32>,
+}
+
+/// Returns what a function returns, or the text of its panic: a defect of this crate.
+pub fn caught<T>(work: impl FnOnce() -> T) -> std::result::Result<T, String> {
+    let text = |panic: Box<dyn Any + Send>| match panic.downcast::<String>() {
+        Ok(text) => *text,
+        Err(other) => other.downcast_ref::<&str>().copied().unwrap_or("panic").to_string(),
+    };
+    catch_unwind(AssertUnwindSafe(work)).map_err(text)
 }
 
 /// Decodes a batch; `columns` are empty before and after.
-pub fn decode(plan: &Plan, columns: &mut [Column], batch: &Batch) -> Changes {
+pub fn decode(plan: &Plan, columns: &mut [Column], batch: &Batch) -> Allocated<Changes> {
     let count = batch.offsets.len().saturating_sub(1);
     for column in columns.iter_mut() {
-        column.reserve(count);
+        column.reserve(count)?;
     }
     let mut changes = Changes::default();
     let mut keys = Keys { packed: vec![], offsets: vec![0], hashes: vec![] };
+    changes.places.try_reserve(count)?;
+    changes.deleted.try_reserve(count)?;
+    changes.doubtful.try_reserve(count)?;
+    keys.offsets.try_reserve(count)?;
+    keys.hashes.try_reserve(count)?;
     let mut message = Message::new(columns.len(), plan.same);
     let mut same: Option<Vec<Token>> = None;
     // The messages of a batch in ASCII need not be checked each.
@@ -118,11 +135,11 @@ pub fn decode(plan: &Plan, columns: &mut [Column], batch: &Batch) -> Changes {
         _ => None,
     };
     changes.same = same.iter().flatten().map(text).collect();
-    changes.key_offsets = offset_bytes(&keys.offsets);
+    changes.key_offsets = number_bytes(&keys.offsets)?;
     changes.keys = keys.packed;
     changes.hashes = keys.hashes;
-    changes.columns = columns.iter_mut().map(Column::finish).collect();
-    changes
+    changes.columns = columns.iter_mut().map(Column::finish).collect::<Allocated<_>>()?;
+    Ok(changes)
 }
 
 /// Appends a message's change; returns whether it is a delete, and nothing if there is none.
@@ -191,13 +208,16 @@ impl Keys {
     #[inline(always)]
     fn push(&mut self, plan: &Plan, columns: &[Column]) -> Result<()> {
         let start = self.packed.len();
+        allocate(&mut self.packed, 1)?;
         // A key of more than 15 columns has another header.
         self.packed.push(0x90 | plan.keys.len() as u8);
         for key in &plan.keys {
+            // A number has at most nine bytes; a text allocates its own.
+            allocate(&mut self.packed, 9)?;
             columns[*key].pack_last(&mut self.packed)?;
         }
         self.offsets.push(i32::try_from(self.packed.len()).map_err(|_| Doubt)?);
-        self.hashes.push(crc32(&self.packed[start..]));
+        self.hashes.push(crc32(&self.packed[start..]) as i32);
         Ok(())
     }
 
@@ -278,7 +298,7 @@ mod tests {
             offsets.push(offsets[offsets.len() - 1] + message.len() as i32);
         }
         let batch = Batch { bytes: &messages.concat(), offsets: &offsets, nulls: &[] };
-        decode(&plan, &mut columns, &batch)
+        decode(&plan, &mut columns, &batch).unwrap()
     }
 
     const SOURCE: &str = r#""source":{"connector":"mysql","table":"t"}"#;
@@ -340,6 +360,22 @@ mod tests {
         let at = broken.iter().position(|byte| *byte == 0xc3).unwrap();
         let broken = [&broken[..at], &broken[at + 1..]].concat();
         assert_eq!(decoded(&[&broken]).doubtful, [0]);
+    }
+
+    #[test]
+    fn a_panic_is_an_error_with_its_text() {
+        assert_eq!(caught(|| 1), Ok(1));
+        assert_eq!(caught(|| -> u8 { panic!("a defect") }), Err("a defect".to_string()));
+        let number = decoded(&[]).first;
+        let text = caught(|| -> u8 { panic!("{number} defects") });
+        assert_eq!(text, Err("0 defects".to_string()));
+    }
+
+    #[test]
+    fn too_many_rows_are_no_abort() {
+        let mut column = Column::new(Kind::Integer(8), false);
+        assert!(column.reserve(usize::MAX / 16).is_err());
+        assert_eq!(allocate(&mut vec![], usize::MAX / 2), Err(Doubt));
     }
 
     #[test]

@@ -1,20 +1,20 @@
 //! The Python module.
 
-use pyo3::exceptions::PyValueError;
+use pyo3::exceptions::{PyMemoryError, PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyTuple};
 
 use crate::arrow::Texts;
-use crate::column::{Column, DecimalText, Kind, Parts, Unit, bitmap};
-use crate::decode::{Batch, Changes, Plan, decode};
+use crate::column::{Allocated, Column, DecimalText, Kind, Parts, Unit, bitmap, number_bytes};
+use crate::decode::{Batch, Changes, Plan, caught, decode};
 use crate::message::{Constant, Field, Fields, Operation, RowFields};
 use crate::scan::Name;
 
 /// The number of this interface: `normalize.decode.columnar.native` uses no other one.
-const INTERFACE: u32 = 1;
+const INTERFACE: u32 = 2;
 
 /// Decodes the messages of one plan; it keeps nothing between two calls.
-#[pyclass(frozen, module = "kafka_changelog_native")]
+#[pyclass(frozen, module = "normalize._native")]
 struct Decoder {
     plan: Plan,
     columns: Vec<(Kind, bool)>,
@@ -78,34 +78,38 @@ impl Decoder {
     ) -> PyResult<Bound<'py, PyDict>> {
         let texts = Texts::of(values)?;
         let batch = Batch { bytes: texts.bytes(), offsets: &texts.offsets, nulls: &texts.nulls };
-        let changes = py.detach(|| {
+        let decoded = || {
             let column = |(kind, required): &(Kind, bool)| Column::new(kind.clone(), *required);
             let mut columns: Vec<Column> = self.columns.iter().map(column).collect();
             decode(&self.plan, &mut columns, &batch)
-        });
-        result(py, changes)
+        };
+        let changes = py.detach(|| caught(decoded)).map_err(|text| {
+            PyRuntimeError::new_err(format!(
+                "the native decoder has a defect ({text}): set the environment variable CDC_NATIVE to 0, \
+                 so that Python decodes, and report it"
+            ))
+        })?;
+        result(py, allocated(changes)?)
     }
 }
 
 fn result(py: Python<'_>, changes: Changes) -> PyResult<Bound<'_, PyDict>> {
-    let integers = |numbers: &[i32]| {
-        let bytes: Vec<u8> = numbers.iter().flat_map(|number| number.to_ne_bytes()).collect();
-        PyBytes::new(py, &bytes)
-    };
-    let hashes: Vec<u8> = changes.hashes.iter().flat_map(|hash| hash.to_ne_bytes()).collect();
-    let columns = changes.columns.iter().map(|parts| parts_of(py, parts)).collect::<Vec<_>>();
+    let integers = |numbers: &[i32]| bytes(py, &allocated(number_bytes(numbers))?);
+    let columns: Vec<_> =
+        changes.columns.iter().map(|parts| parts_of(py, parts)).collect::<PyResult<_>>()?;
     let same = changes
         .same
         .iter()
         .map(|text| text.as_ref().map(|text| String::from_utf8_lossy(text).into_owned()));
     let made = PyDict::new(py);
-    made.set_item("places", integers(&changes.places))?;
-    made.set_item("deleted", PyBytes::new(py, &bitmap(&changes.deleted)))?;
-    made.set_item("key_offsets", PyBytes::new(py, &changes.key_offsets))?;
-    made.set_item("keys", PyBytes::new(py, &changes.keys))?;
-    made.set_item("hashes", PyBytes::new(py, &hashes))?;
+    made.set_item("places", integers(&changes.places)?)?;
+    let deleted = bitmap(&changes.deleted, |flag| *flag);
+    made.set_item("deleted", bytes(py, &allocated(deleted)?)?)?;
+    made.set_item("key_offsets", bytes(py, &changes.key_offsets)?)?;
+    made.set_item("keys", bytes(py, &changes.keys)?)?;
+    made.set_item("hashes", integers(&changes.hashes)?)?;
     made.set_item("columns", columns)?;
-    made.set_item("doubtful", integers(&changes.doubtful))?;
+    made.set_item("doubtful", integers(&changes.doubtful)?)?;
     made.set_item("same", same.collect::<Vec<_>>())?;
     made.set_item("first", changes.first)?;
     Ok(made)
@@ -115,9 +119,22 @@ type PyParts<'py> =
     (usize, Option<Bound<'py, PyBytes>>, Option<Bound<'py, PyBytes>>, Bound<'py, PyBytes>);
 
 /// The count of nulls, their bitmap, the offsets and the values.
-fn parts_of<'py>(py: Python<'py>, parts: &Parts) -> PyParts<'py> {
-    let or_none = |bytes: &[u8]| (!bytes.is_empty()).then(|| PyBytes::new(py, bytes));
-    (parts.nulls, or_none(&parts.valid), or_none(&parts.offsets), PyBytes::new(py, &parts.values))
+fn parts_of<'py>(py: Python<'py>, parts: &Parts) -> PyResult<PyParts<'py>> {
+    let or_none = |of: &[u8]| (!of.is_empty()).then(|| bytes(py, of)).transpose();
+    let (valid, offsets) = (or_none(&parts.valid)?, or_none(&parts.offsets)?);
+    Ok((parts.nulls, valid, offsets, bytes(py, &parts.values)?))
+}
+
+/// Copies bytes; unlike `PyBytes::new`, raises an error if the memory is exhausted.
+fn bytes<'py>(py: Python<'py>, of: &[u8]) -> PyResult<Bound<'py, PyBytes>> {
+    PyBytes::new_with(py, of.len(), |to| {
+        to.copy_from_slice(of);
+        Ok(())
+    })
+}
+
+pub fn allocated<T>(result: Allocated<T>) -> PyResult<T> {
+    result.map_err(|error| PyMemoryError::new_err(error.to_string()))
 }
 
 fn fields_of(fields: Vec<Bound<'_, PyTuple>>, same: &mut usize) -> PyResult<Fields> {
@@ -227,8 +244,9 @@ fn unknown(name: &str) -> PyErr {
     PyValueError::new_err(format!("unknown: {name}"))
 }
 
+/// `normalize._native`.
 #[pymodule]
-mod kafka_changelog_native {
+mod _native {
     #[pymodule_export]
     use super::Decoder;
 

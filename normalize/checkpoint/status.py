@@ -6,6 +6,7 @@
                                 settings, a line for each source
 ``commits/N``                   micro-batch N is done
 ``state/ID/_metadata/metadata``  a stateful operator: its name and number of partitions
+``changelog/decoders/*.json``   of this library: what decodes a table's messages
 ``changelog/writers/*.json``    of this library: what writes a Delta table, and why
 ``changelog/resync/*.json``     of this library: how far a table is that is read again
 ==============================  ===========================================================
@@ -23,7 +24,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from cdc_formats.errors import ArgumentError, MissingDependencyError
-from normalize.monitoring.progress import RESYNCS, WRITERS
+from normalize.monitoring.progress import DECODERS, RESYNCS, WRITERS
 
 T = TypeVar("T")
 _VERSION = "v1"
@@ -63,6 +64,22 @@ class TableWriter:
     table: str
     writer: str
     reason: str
+
+
+@dataclass(frozen=True)
+class TableDecoder:
+    """What decodes the messages of a table.
+
+    Attributes
+    ----------
+    table : str
+        The source table.
+    decoder : str
+        Its name, and why it is not the native one.
+    """
+
+    table: str
+    decoder: str
 
 
 @dataclass(frozen=True)
@@ -111,6 +128,8 @@ class CheckpointStatus:
         The Delta tables of the query.
     resyncs : tuple of TableResync
         The tables that are read again, or were.
+    decoders : tuple of TableDecoder
+        The source tables of the query.
     """
 
     checkpoint: str
@@ -125,6 +144,7 @@ class CheckpointStatus:
     settings: Mapping[str, str]
     writers: tuple[TableWriter, ...] = ()
     resyncs: tuple[TableResync, ...] = ()
+    decoders: tuple[TableDecoder, ...] = ()
 
     @property
     def state_version(self) -> int | None:
@@ -190,6 +210,7 @@ def checkpoint_status(checkpoint: str) -> CheckpointStatus:
         settings=done.settings or planned_log.settings,
         writers=files.of_tables(WRITERS, TableWriter),
         resyncs=files.of_tables(RESYNCS, TableResync),
+        decoders=files.of_tables(DECODERS, TableDecoder),
     )
 
 

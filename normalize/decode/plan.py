@@ -90,6 +90,8 @@ class DecodePlan:
     completes_moved : bool
         Whether a row that lacks columns is completed from the row of its old key
         (`Format.decoder`); a stage cannot do so.
+    native : bool
+        Whether the native decoder may read.
     """
 
     format: Format
@@ -112,6 +114,7 @@ class DecodePlan:
     row_order: RowOrder = "log"
     streaming: bool = True
     completes_moved: bool = False
+    native: bool = True
 
     @cached_property
     def identity(self) -> Identity:

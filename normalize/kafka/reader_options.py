@@ -102,6 +102,7 @@ _CHECKS: dict[str, tuple[Callable[[str], bool], str]] = {
     ),
     "failondataloss": _one_of("true", "false"),
     "includeheaders": _one_of("true", "false"),
+    "nativedecoder": _one_of("true", "false"),
     "fetchoffset.numretries": _number(0, _INT),
     "fetchoffset.retryintervalms": _NATURAL,
     "kafkaconsumer.polltimeoutms": _NATURAL,
@@ -123,6 +124,8 @@ SOURCE_OPTIONS = frozenset(
 )
 """The options of Spark's Kafka source (``KafkaSourceProvider`` of Spark 4.0 to 4.2); it ignores
 others."""
+NATIVE_DECODER = "nativeDecoder"
+"""Our own option, which Spark ignores: with ``false``, Python decodes."""
 SINK_OPTIONS = frozenset({"checkpointLocation", "includeHeaders", "topic"})
 """The options of Spark's Kafka sink."""
 KAFKA_OPTIONS = frozenset(
@@ -187,7 +190,7 @@ def check_option_names(
             raise ArgumentError(
                 f"options has {name!r}, which Spark would ignore: did you mean {_PREFIX + name!r}?"
             )
-        elif not _check(name, name, supported, _SIMILAR_SPARK):
+        elif not _check(name, name, {*supported, NATIVE_DECODER}, _SIMILAR_SPARK):
             _log.warning(
                 (
                     "options has %r, which is not an option of Spark's Kafka source or sink: Spark "
@@ -308,6 +311,12 @@ def _subscription(topic: str | Sequence[str] | re.Pattern[str]) -> tuple[str, st
             f"re.compile('(?i){topic.pattern}')"
         )
     return "subscribePattern", topic.pattern
+
+
+def decodes_natively(options: Mapping[str, str]) -> bool:
+    """Return whether the native decoder may read."""
+    values = {name.lower(): value for name, value in options.items()}
+    return values.get(NATIVE_DECODER.lower(), "true").lower() == "true"
 
 
 def only_topic(options: Mapping[str, str]) -> str | None:

@@ -165,6 +165,8 @@ def _observed(
 
 RESYNCS = "changelog/resync"
 """The folder of a checkpoint with a file for each table that is read again, for ``cdc status``."""
+DECODERS = "changelog/decoders"
+"""The folder of a checkpoint with a file for each table: what decodes its messages."""
 WRITERS = "changelog/writers"
 """The folder of a checkpoint with a file for each Delta table: what writes it, for ``cdc status``.
 Spark does not use it."""

@@ -40,15 +40,17 @@ from normalize.core.arrow import spark_ddl
 from normalize.core.guard import Expected, Identity
 from normalize.core.output import ROW_KIND
 from normalize.core.records import WITHOUT_POSITION
+from normalize.decode.columnar import decoder_of
 from normalize.decode.decode_pass import header_lists
 from normalize.decode.plan import DecodePlan
+from normalize.kafka.reader_options import decodes_natively
 from normalize.monitoring.explain_error import explain_error
-from normalize.monitoring.progress import TableProgress, publish
+from normalize.monitoring.progress import DECODERS, TableProgress, publish
 from normalize.monitoring.watch import shown_names
 from normalize.spark.plans import in_session
 from normalize.spark.sessions import java_error_types
 
-from .batches import is_repeat, running_batch
+from .batches import is_repeat, running_batch, show_in_checkpoint
 from .changes import (
     PLACE,
     SUMMARY,
@@ -213,6 +215,7 @@ class TableJob:
     _usable: tuple[Column, ...] | None = None
     _schema_changes: int = 0
     _sinks: dict[str, Sink] = field(default_factory=dict, repr=False)
+    _noted: DecodePlan | None = field(default=None, repr=False)
 
     def load(self) -> None:
         """Read the table's file."""
@@ -273,6 +276,7 @@ class TableJob:
         if not self._decide_schema(records, sink):
             return
         plan = self.plan(self.schema)
+        self._note_decoder(plan)
         options = self._change_options(plan, records)
         typed = options.every or self.policy.is_computed or isinstance(records.rows, pa.Table)
         most_bytes = None if typed or not sink.takes_arrow else most_changes()
@@ -287,6 +291,15 @@ class TableJob:
             if facts != self.schema.facts:
                 self._keep(msgspec.structs.replace(self.schema, facts=facts))
         self._report(result, sink.written, time.monotonic() - started)
+
+    def _note_decoder(self, plan: DecodePlan) -> None:
+        """Log which decoder reads a new plan, and keep it for ``cdc status``."""
+        if plan == self._noted:
+            return
+        self._noted, text, spark = plan, decoder_of(plan), self.query.spark
+        _log.info("%s is decoded by %s", self.table, text)
+        if (batch := running_batch(spark)) is not None:
+            show_in_checkpoint(spark, batch, DECODERS, self.table, decoder=text)
 
     def sink(self, name: str) -> Sink:
         """Return what writes the target with a name, or a table beside it, in this run."""
@@ -577,6 +590,7 @@ class TableJob:
             positions=policy.position_column is not None and not format.traits.positions,
             record_columns=ROUTED_COLUMNS,
             completes_moved=True,
+            native=decodes_natively(query.kafka),
         )
 
     def _checked(self, seen: PassSummary, plan: DecodePlan) -> GuardFacts:

@@ -73,7 +73,8 @@ fuzz_target!(|data: &[u8]| {
         let (start, end) = (sound.len() as i32, (sound.len() + data.len()) as i32);
         let offsets = [0, start, end, bytes.len() as i32];
         let changes =
-            decode(&plan, &mut columns, &Batch { bytes: &bytes, offsets: &offsets, nulls: &[] });
+            decode(&plan, &mut columns, &Batch { bytes: &bytes, offsets: &offsets, nulls: &[] })
+                .unwrap();
         assert!(changes.places.starts_with(&[0]) && changes.places.ends_with(&[2]));
         assert!(changes.places.len() + changes.doubtful.len() <= 3);
         let rows = changes.places.len();

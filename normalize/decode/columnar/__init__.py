@@ -30,7 +30,7 @@ from normalize.decode.plan import DecodePlan
 from .changes import ChangeMaker
 from .columns import ColumnConverter
 from .messages import Encodings, MessageReader, TableMatcher
-from .native import NativeDecoder
+from .native import NativeDecoder, is_switched_off, native_module
 from .rows import Needs, RowSelector
 
 FEWEST = 24
@@ -264,6 +264,20 @@ class ColumnarDecoder:
 
 ColumnarMaker = Callable[..., ColumnarDecoder | None]
 """Called as `ColumnarDecoder.of`."""
+
+
+def decoder_of(plan: DecodePlan, *, keyed: bool = True) -> str:
+    """Return which decoder reads most messages of a plan, and why, as text for the user."""
+    columnar = ColumnarDecoder.of(plan, keyed=keyed)
+    if columnar is not None and columnar.native is not None:
+        return "the native decoder"
+    if not plan.native or is_switched_off():
+        reason = "the native decoder is switched off"
+    elif native_module() is None:
+        reason = "the native decoder is not installed"
+    else:
+        reason = "the native decoder does not know this format, key or option"
+    return f"Python, since {reason}" if keyed else "Python, since there is no keyed stage"
 
 
 def one_by_one(plan: DecodePlan, *, keyed: bool = True) -> None:

@@ -1,9 +1,9 @@
-"""The optional native decoder: many messages together, at once from their bytes to columns.
+"""The native decoder: many messages together, at once from their bytes to columns.
 
-The package ``pyspark-kafka-changelog-native`` has it (the folder ``native``). It is compiled from
-the same envelope as `ColumnarDecoder`, which uses it if it is installed and knows all that the plan
-needs. Of each message it returns exactly the change that `decoder.Decoder.upserts` returns, or says
-that the message is in doubt.
+Its library is a part of this package that may be missing (the folder ``native``). It is compiled
+from the same envelope as `ColumnarDecoder`, which uses it if it knows all that the plan needs. Of
+each message it returns exactly the change that `decoder.Decoder.upserts` returns, or says that the
+message is in doubt.
 """
 
 from __future__ import annotations
@@ -41,30 +41,35 @@ from normalize.decode.plan import DecodePlan
 
 from .columns import MetadataReader
 
-MODULE, INTERFACE = "kafka_changelog_native", 1
+MODULE, INTERFACE = "normalize._native", 2
 """The module, and the number of its interface that this package knows."""
 SWITCH = "CDC_NATIVE"
-"""The environment variable: ``0`` leaves an installed module unused, for comparisons."""
+"""The environment variable: with ``0``, Python decodes."""
 _BLOCKS_KEPT = 1000
 _Path = tuple[str, ...]
 
 
 @cache
 def native_module() -> Any:
-    """Return the installed module; None without one, or with one of another interface."""
+    """Return the module; None without one, or with one of another platform or interface."""
     try:
         module = import_module(MODULE)
+        if module.INTERFACE == INTERFACE:
+            return module
+        problem = f"it has the interface {module.INTERFACE}, and {INTERFACE} is needed"
     except ModuleNotFoundError:
         return None
-    if module.INTERFACE == INTERFACE:
-        return module
+    except ImportError as error:
+        problem = str(error)
     # Not an error: all messages are decoded without it, only slower.
-    warn(
-        f"{MODULE} is not used: it has the interface {module.INTERFACE}, and {INTERFACE} is "
-        "needed. Install the version of this release",
-        stacklevel=2,
-    )
+    text = "%s is not used: %s. Install this package again on this platform"
+    warn(text % (MODULE, problem), stacklevel=2)
     return None
+
+
+def is_switched_off() -> bool:
+    """Return whether the environment variable leaves messages to Python."""
+    return os.environ.get(SWITCH) == "0"
 
 
 class NativeDecoder:
@@ -146,7 +151,7 @@ class NativeDecoder:
         cls, plan: DecodePlan, envelope: Envelope, rows: RowConverter, *, keyed: bool, fewest: int
     ) -> NativeDecoder | None:
         """Return the decoder of a plan; None without the module, or if it cannot have one."""
-        is_used = os.environ.get(SWITCH) != "0" and native_module() is not None
+        is_used = plan.native and not is_switched_off() and native_module() is not None
         if not (keyed and is_used and _is_known(plan, envelope)):
             return None
         try:

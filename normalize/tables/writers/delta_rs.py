@@ -8,7 +8,6 @@ afterwards (`unsupported`).
 from __future__ import annotations
 
 import json
-import logging
 import re
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -18,6 +17,7 @@ from functools import cache, partial
 from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
+from warnings import warn
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -33,7 +33,6 @@ from normalize.tables.targets import ConflictError, RefusedError, TargetError
 if TYPE_CHECKING:
     from deltalake import DeltaTable, WriterProperties
 
-_log = logging.getLogger("normalize")
 _FIRST, _NEXT = (1, 6), (1, 7)
 """The versions of the package that the tests ran with: from the first, before the second."""
 FEATURES = frozenset(
@@ -125,7 +124,8 @@ def not_installed() -> str:
             "the package deltalake is not installed (pip install 'pyspark-kafka-changelog[delta]')"
         )
     if reason:
-        _log.warning("Spark writes all Delta tables, since %s", reason)
+        # The caller of a target's constructor, whose frames are those of a dataclass.
+        warn(f"Spark writes all Delta tables, since {reason}", stacklevel=4)
     return reason
 
 

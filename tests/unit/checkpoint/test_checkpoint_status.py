@@ -105,6 +105,16 @@ def test_the_writers_of_delta_tables(tmp_path: Path) -> None:
     assert "\x1b" not in done.out
 
 
+def test_the_decoders_of_tables(tmp_path: Path) -> None:
+    folder = kafka_checkpoint(tmp_path, planned=1, committed=1) / "changelog" / "decoders"
+    folder.mkdir(parents=True)
+    (folder / "1.json").write_text('{"table": "shop.orders", "decoder": "the native decoder"}')
+    (shown,) = checkpoint_status(str(tmp_path)).decoders
+    assert (shown.table, shown.decoder) == ("shop.orders", "the native decoder")
+    done = quick("status", tmp_path)
+    assert "  decoded           shop.orders, by the native decoder\n" in done.out
+
+
 def test_a_table_that_is_read_again(tmp_path: Path) -> None:
     folder = kafka_checkpoint(tmp_path, planned=1, committed=1) / "changelog" / "resync"
     folder.mkdir(parents=True)

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
+import shutil
 import subprocess
 import sys
+from importlib.machinery import EXTENSION_SUFFIXES
 from pathlib import Path
 from typing import Any
 
@@ -13,12 +16,14 @@ import pyarrow as pa
 import pytest
 
 from cdc_formats import get_format
-from cdc_formats.errors import SchemaError
+from cdc_formats.errors import ArgumentError, SchemaError
+from normalize.api import explain_changelog
 from normalize.core.records import Values
 from normalize.decode.collectors import Blocks
-from normalize.decode.columnar.native import MODULE, SWITCH, native_module
+from normalize.decode.columnar.native import SWITCH, native_module
 from normalize.decode.decode_pass import records_of
 from normalize.decode.plan import DecodePlan
+from normalize.kafka.reader_options import check_option_values, decodes_natively
 from tests.support.both_decoders import (
     Record,
     all_metadata,
@@ -40,7 +45,7 @@ FORMATS = (
 )  # fmt: skip
 """The formats that the native decoder knows."""
 MESSAGES, OF_EACH_SHAPE = 2_000, 5
-needs_native = pytest.mark.skipif(native_module() is None, reason="native decoder not installed")
+needs_native = pytest.mark.skipif(native_module() is None, reason="installed without Rust")
 
 
 def decoded(plan: DecodePlan, records: list[Record]) -> Any:
@@ -337,7 +342,10 @@ def test_what_the_native_decoder_does_not_know_is_decoded_without_it() -> None:
 
 
 RUN = """
-import warnings
+import sys, warnings
+from types import ModuleType
+MODULE = sys.modules["normalize._native"] = {module}
+MODULE and setattr(MODULE, "INTERFACE", 0)
 from normalize.decode.columnar.native import native_module
 with warnings.catch_warnings(record=True) as shown:
     warnings.simplefilter("always")
@@ -345,36 +353,137 @@ with warnings.catch_warnings(record=True) as shown:
 print(found, [str(each.message) for each in shown])
 """
 
+BATCHES = """
+import os, resource
+import pyarrow as pa
+from normalize.decode.columnar.native import native_module
+fields = [("after", "after", False, None), ("op", "operation", [("c", "+I")], None)]
+columns = [(name, kind, False) for name, *kind in (("id", "integer", 8), ("v", "text", []), ("b", "boolean"))]
+columns = [(name, tuple(kind), required) for name, kind, required in columns]
+
+def decoder(fields):
+    flags = dict.fromkeys(("deleted_is_before", "missing_is_null", "needs_before", "ignores_deletes"), False)
+    return native_module().Decoder(fields=fields, columns=columns, null_names=[], keys=[0], **flags)
+"""
+"""A decoder without a plan: `fields` are those of its messages."""
+
+SMALL_MEMORY = """
+values = pa.array([b'{"after":{"id":%d,"v":"%s","b":null},"op":"c"}' % (i, b"x" * 50) for i in range(100_000)], pa.binary())
+size = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()
+for more in range(0, 60_000_000, 5_000_000):
+    if not os.fork():
+        of_batch = decoder(fields)
+        resource.setrlimit(resource.RLIMIT_AS, (size + more,) * 2)
+        try:
+            print("doubtful" if of_batch.decode(values)["doubtful"] else "decoded", flush=True)
+        except MemoryError:
+            print("MemoryError", flush=True)
+        os._exit(0)
+    end = os.wait()[1]
+    if end:
+        print("ended by", end, flush=True)
+"""
+IMPORT = "\nimport warnings\n" + RUN.split("\n", 5)[5]
+ignored = shutil.ignore_patterns("__pycache__", "_native*")
+
 
 @pytest.mark.parametrize(
-    ("text", "expected"),
+    ("module", "expected"),
     [
-        ("INTERFACE = 0", "it has the interface 0, and 1 is needed"),
-        ("import no_such_module", "[None, None] []"),
+        ("ModuleType('another')", "it has the interface 0, and 2 is needed"),
+        ("None", "[None, None] []"),
     ],
 )
-def test_a_module_of_another_release_is_not_used(text: str, expected: str, tmp_path: Path) -> None:
-    (tmp_path / f"{MODULE}.py").write_text(text)
+def test_a_module_of_another_release_is_not_used(module: str, expected: str) -> None:
+    printed = run(RUN.format(module=module))
+    assert printed.startswith("[None, None]")
+    assert expected in printed
+    assert printed.count("is not used") == (expected[0] == "i")
+
+
+def run(script: str, **environment: str) -> str:
+    """Return what a script prints in a process of its own, which must not be aborted."""
     done = subprocess.run(
-        [
-            sys.executable,
-            "-c",
-            f"import sys; sys.path[:0] = {[str(tmp_path), str(REPOSITORY)]}{RUN}",
-        ],
+        [sys.executable, "-c", script],
+        cwd=REPOSITORY,
+        env={**os.environ, **environment},
         capture_output=True,
         text=True,
         check=True,
     )
-    assert done.stdout.startswith("[None, None]")
-    assert expected in done.stdout
-    assert done.stdout.count("is not used") == (expected[0] == "i")
+    return done.stdout
+
+
+def test_a_library_of_another_platform_is_not_used(tmp_path: Path) -> None:
+    # As when a package is sent to workers of another system, in a folder.
+    shutil.copytree(REPOSITORY / "normalize", tmp_path / "normalize", ignore=ignored)
+    (tmp_path / "normalize" / f"_native{EXTENSION_SUFFIXES[0]}").write_bytes(b"not a library")
+    printed = run(f"import sys; sys.path.insert(0, {str(tmp_path)!r}){IMPORT}")
+    assert printed.startswith("[None, None] ['normalize._native is not used: ")
+
+
+def test_a_package_in_a_zip_is_decoded_by_python(tmp_path: Path) -> None:
+    folder = tmp_path / "packed"
+    for name in ("normalize", "cdc_formats"):
+        shutil.copytree(
+            REPOSITORY / name, folder / name, ignore=shutil.ignore_patterns("__pycache__")
+        )
+    packed = shutil.make_archive(str(tmp_path / "package"), "zip", folder)
+    printed = run(
+        f"import sys; sys.path.insert(0, {packed!r}){IMPORT}print(native_module.__wrapped__.__code__)"
+    )
+    assert printed.startswith("[None, None] []")
+    assert packed in printed
+
+
+@needs_native
+def test_a_panic_is_an_error_of_the_task() -> None:
+    # So many numbered fields are a defect of the caller: no memory has their size.
+    many = "decoder([('t', 'text', None, 2**62), *fields]).decode(pa.array([b'{}'], pa.binary()))"
+    printed = run(f"{BATCHES}\ntry:\n    {many}\nexcept RuntimeError as error:\n    print(error)")
+    assert printed == (
+        "the native decoder has a defect (capacity overflow): set the environment variable "
+        "CDC_NATIVE to 0, so that Python decodes, and report it\n"
+    )
+
+
+@needs_native
+@pytest.mark.skipif(sys.platform != "linux", reason="limits the memory as Linux does")
+def test_without_memory_a_batch_is_an_error_or_left_to_python() -> None:
+    # Several arenas have reserved memory, which no limit counts.
+    ends = {*run(f"{BATCHES}{SMALL_MEMORY}", MALLOC_ARENA_MAX="1").split()}
+    assert {"MemoryError", "decoded"} <= ends <= {"MemoryError", "decoded", "doubtful"}
 
 
 def test_a_switch_leaves_the_module_unused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(SWITCH, "0")
-    decoder = natively(source_of(get_format("debezium-json"), "id INT", ["id"]), keyed=True)
-    assert decoder is not None
-    assert decoder.native is None
+    assert leaves_unused()
+    assert "switched off" in explain_changelog("t", format="debezium-json", primary_key="id")
+
+
+def test_an_option_leaves_the_module_unused() -> None:
+    assert leaves_unused(native=decodes_natively({"NativeDecoder": "false"}))
+    assert decodes_natively({"nativeDecoder": "TRUE"})
+    with pytest.raises(ArgumentError, match="nativeDecoder is 'no': use 'true' or 'false'"):
+        check_option_values({"nativeDecoder": "no"})
+
+
+def leaves_unused(**arguments: Any) -> bool:
+    """Whether Python decodes a plan that the native decoder knows."""
+    plan = source_of(get_format("debezium-json"), "id INT", ["id"], **arguments)
+    decoder = natively(plan, keyed=True)
+    return decoder is not None and decoder.native is None
+
+
+@needs_native
+def test_the_plan_says_which_decoder_reads() -> None:
+    def line(identifier: str, **arguments: Any) -> str:
+        text = explain_changelog("t", format=identifier, primary_key="id", **arguments)
+        return next(line for line in text.splitlines() if "Decode(" in line).partition(": ")[2]
+
+    assert line("debezium-json") == "by the native decoder"
+    assert line("upsert-kafka").startswith("by Python, since the native decoder does not know")
+    assert line("canal-json", normalize=False) == "by Python, since there is no keyed stage"
 
 
 @needs_native
