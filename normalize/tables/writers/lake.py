@@ -522,11 +522,26 @@ class LakeSink(Sink):
                 raise ConflictError(
                     f"another writer is creating {self.table}, or dropped it"
                 ) from None
-            reason = _conflict(error, self.table)
+            reason = _conflict(error, self.table) or self._stale(error)
             if not reason:
                 raise
             self.table.refresh(self.spark)
             raise ConflictError(reason) from None
+
+    def _stale(self, error: Any) -> str:
+        """Return the conflict if only the table in the session's cache lacks a column; else empty.
+
+        A load of the table that began before another writer's ``ALTER`` puts the old table back
+        into Iceberg's cache, also after a refresh.
+        """
+        condition = error.getCondition() if isinstance(error, AnalysisException) else None
+        if not (condition or "").startswith("UNRESOLVED_COLUMN"):
+            return ""
+        column = name_parts(error.getMessageParameters()["objectName"])[-1].lower()
+        existing = self._schema()
+        if existing is None or column not in map(str.lower, existing.fieldNames()):
+            return ""
+        return f"another writer altered {self.table} at the same time ({condition}: {column})"
 
     def _schema(self) -> StructType | None:
         try:

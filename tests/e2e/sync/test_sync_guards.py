@@ -16,6 +16,7 @@ from normalize.monitoring.explain_error import explain_error
 from normalize.tables.database_target import table_name
 from normalize.tables.table_options import SyncError
 from tests.support.databases import Message, maxwell
+from tests.support.resyncing import cut
 from tests.support.servers.cutting_proxy import CuttingProxy
 from tests.support.streams import recreate_topic
 from tests.support.syncing import MINIMAL, BoundedSync, NewBoundedSync, NewSync, Sync
@@ -51,6 +52,21 @@ def test_topic_that_is_created_again_ends_the_running_query(
     (sync.folder / "checkpoint").rename(sync.folder / "old")
     sync.run(**STOP)
     assert sync.rows("fine") == [{"id": number, "qty": 9} for number in (1, 2, 3)]
+
+
+def test_retention_that_removes_records_before_they_are_read(sync: Sync) -> None:
+    topic = sync.produce("t", [maxwell("fine", "insert", {"id": 1, "qty": 1})])
+    sync.run(**STOP)
+    unread = [maxwell("fine", "insert", {"id": number, "qty": 2}) for number in (2, 3)]
+    sync.produce("t", unread)
+    cut(sync, topic, 2)
+    error = sync.error(**STOP)
+    assert "OffsetOutOfRangeException" in error
+    assert "the topic no longer has records" in error
+    assert sync.rows("fine") == [{"id": 1, "qty": 1}]
+    servers = {"kafka.bootstrap.servers": sync.kafka.bootstrap_servers}
+    sync.run(**STOP, options={**servers, "failOnDataLoss": "false"})
+    assert sync.rows("fine") == [{"id": 1, "qty": 1}, {"id": 3, "qty": 2}]
 
 
 @pytest.mark.parametrize("kind", ["postgresql", "mariadb"])

@@ -165,6 +165,24 @@ def test_a_table_that_the_session_read_before_its_files_were_removed(
     assert sink.rows() == [(0, 3), (1, 2)]
 
 
+@pytest.mark.iceberg
+def test_a_column_that_the_sessions_cached_table_lacks(
+    spark: SparkSession, new_sink: NewSink
+) -> None:
+    # A load of the table that began before another writer's ALTER puts the old table back into the
+    # session's cache, also after the session has refreshed it.
+    sink = new_sink("iceberg")
+    apply_batch(changelog(spark, "id INT", [("+I", 0)]), sink.table, keys="id")
+    merging = sink.table.sink(spark)
+    spark.newSession().sql(f"ALTER TABLE {sink.sql_name} ADD COLUMNS (a INT)")
+    latest = changelog(spark, "id INT, a INT", [("+I", 1, 2)])
+    spec = TableSpec(tuple(latest.schema.fields[1:]), ("id",), True, "fail")
+    with pytest.raises(ConflictError, match=r"altered .* at the same time \(UNRESOLVED_COLUMN"):
+        merging.merge(latest, spec)
+    repeat_conflicts(lambda: merging.merge(latest, spec))
+    assert sink.rows("id", "a") == [(0, None), (1, 2)]
+
+
 @pytest.mark.soak
 def test_optimize_runs_all_the_time_beside_merges(spark: SparkSession, new_sink: NewSink) -> None:
     sink, rounds = new_sink("delta"), 6
