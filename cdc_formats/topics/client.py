@@ -309,11 +309,11 @@ class KafkaReader:
         from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
 
         client = AdminClient(self._connection)
-        asked = client.describe_configs(
+        answers = client.describe_configs(
             [ConfigResource(ResourceType.TOPIC, topic)], request_timeout=seconds
         )
         try:
-            (answer,) = (each.result(seconds) for each in asked.values())
+            (answer,) = (each.result(seconds) for each in answers.values())
         except self._kafka.KafkaException as error:
             if error.args[0].name() == "TOPIC_AUTHORIZATION_FAILED":
                 return None

@@ -313,14 +313,14 @@ def diagnose_topic(
         compacted = bool(reader.is_compacted(topic, timeout_seconds))
     if counts is not None and sum(counts.values()) > len(records):
         # Offsets without a record: transaction markers, compacted or aborted records.
-        known = {(each.partition, each.offset) for each in records}
+        committed = {(each.partition, each.offset) for each in records}
         ends = {each.partition: each.offset for each in records}
         uncommitted = {**settings, "isolation.level": "read_uncommitted"}
         every = _sampled(servers, topic, sample, uncommitted, timeout_seconds, progress=False)[0]
         aborted = [
             each
             for each in every
-            if (each.partition, each.offset) not in known
+            if (each.partition, each.offset) not in committed
             and each.offset < ends.get(each.partition, 0)
         ]
     return diagnose(records, format=format, compacted=compacted, aborted=aborted, **options)

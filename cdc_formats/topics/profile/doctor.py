@@ -148,7 +148,7 @@ def diagnose(
     compacted : bool
         Whether Kafka compacts the topic.
     aborted : sequence of SampledRecord
-        Records of the same offsets that are of aborted transactions.
+        Records between these, whose transactions were aborted.
     **options
         Options of the format.
 
@@ -227,10 +227,10 @@ def _table_faults(
     if table.key_agrees is False and keyed:
         seen.add(OTHER_KEY, name, keyed[0].record, table.kafka_key.partition(": ")[2])
     evidence = table.schema.evidence if table.schema else ()
-    asked = [each.column.name for each in evidence if each.questions]
+    questioned = [each.column.name for each in evidence if each.questions]
     untyped = [each for each in group if each.inspected.value.encoding == JSON_OBJECT]
-    if asked and untyped and "debezium" in format.identifier:
-        seen.add(QUESTIONS, name, untyped[0].record, ", ".join(asked))
+    if questioned and untyped and "debezium" in format.identifier:
+        seen.add(QUESTIONS, name, untyped[0].record, ", ".join(questioned))
     _row_faults(name, group, reader, seen)
     _cut_values(name, group, seen)
     if table.primary_key and not reader.sampler.plain_rows:
@@ -249,16 +249,16 @@ def _row_faults(name: str, group: Sequence[Reading], reader: AnyColumns, seen: _
     """Add rows with placeholders, and those that lack columns which come back later."""
     placeholder = reader.format.handling.placeholder
     forms = () if placeholder is None else unavailable_forms(placeholder)
-    known, absent, partition = set[str](), dict[str, list[SampledRecord]](), -1
+    columns, absent, partition = set[str](), dict[str, list[SampledRecord]](), -1
     for record, message, row in _rows(group):
         if record.partition != partition:
-            known, absent, partition = set(), {}, record.partition
+            columns, absent, partition = set(), {}, record.partition
         for column in row.keys() & absent.keys():  # not dropped: it is there again
             for lacking in absent.pop(column):
                 seen.add(PARTIAL_ROWS, name, lacking, column)
-        for column in known - row.keys():
+        for column in columns - row.keys():
             absent.setdefault(column, []).append(record)
-        known |= row.keys()
+        columns |= row.keys()
         # Where no connector is named, the text may be a value of the source.
         if reader.sampler.connector(message) and not reader.sampler.is_complete(message):
             for column, value in row.items():
