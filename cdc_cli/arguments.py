@@ -79,6 +79,15 @@ def make_format(identifier: str, options: Mapping[str, str]) -> Format:
         raise FormatOptionError(f"{identifier}: {error}") from None
 
 
+def format_arguments(identifier: str, options: Sequence[str] | None) -> dict[str, Any]:
+    """Return the arguments of a profile that say how a topic is read.
+
+    Without a format, each one that is tried uses the options that it declares.
+    """
+    values: dict[str, Any] = dict(pairs(options or (), "--option"))
+    return {"format": make_format(identifier, values)} if identifier else values
+
+
 def _value(identifier: str, name: str, declared: Any, text: str) -> Any:
     """Return text as the option's declared type; the format itself checks the value."""
     kind = getattr(declared, "__name__", str(declared))

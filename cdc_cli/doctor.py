@@ -23,9 +23,8 @@ from .arguments import (
     Verbose,
     WhichColor,
     connection,
+    format_arguments,
     format_option,
-    make_format,
-    pairs,
 )
 from .terminal import Color, print_result
 from .topic import SAMPLE, check_topic
@@ -59,9 +58,8 @@ def doctor(
     else:
         broker = connection(servers, config, properties, timeout, verbose)
         check_topic(broker, topic)
-        options: dict[str, Any] = dict(pairs(option or (), "--option"))
         servers, client, names = broker.servers, broker.client_config(), [topic]
-        chosen = {"format": make_format(format, options)} if format else options
+        chosen = format_arguments(format, option)
     failed = False
     for name in names:
         faults = diagnose_topic(

@@ -402,9 +402,8 @@ def status(
 ) -> None:
     """Show what a query has processed: offsets, last micro-batch and when it was planned, state.
 
-    Of tables also which decoder reads their messages.
-    Of Delta tables also whether Spark or delta-rs writes them, and why; and how far a table is that
-    `cdc resync` reads again.
+    For tables, it also shows which decoder reads their messages; for Delta tables, whether Spark or
+    delta-rs writes them, and why; and how far a table is that `cdc resync` reads again.
 
     With -b, also how many records each partition has that are not processed yet. The query may be
     running. Spark is not needed; a checkpoint at a URL needs pyarrow.

@@ -29,9 +29,8 @@ from .arguments import (
     Verbose,
     WhichColor,
     connection,
+    format_arguments,
     format_option,
-    make_format,
-    pairs,
 )
 from .formats import show_table
 from .terminal import Color, console, interactive_json, is_interactive, status_line
@@ -145,9 +144,7 @@ def profile(
 ) -> None:
     """Report what a topic contains: its format, tables, columns, keys, operations, and problems."""
     broker = connection(servers, config, properties, timeout, verbose)
-    options: dict[str, Any] = dict(pairs(option or (), "--option"))
-    # Without a format, each one that is tried uses the options that it declares.
-    chosen = {"format": make_format(format, options)} if format else options
+    chosen = format_arguments(format, option)
     check_topic(broker, topic)
     report = profile_topic(
         broker.servers,

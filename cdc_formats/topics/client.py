@@ -191,6 +191,23 @@ _TRY_SECONDS = 0.5  # Ctrl-C has no effect inside the client
 _DOWN_SECONDS = 3.0  # a broker that restarts may be back by then
 
 
+def topic_settings(client: Any, topic: str, seconds: float) -> Any:
+    """Ask for the settings of a topic, and return the future of them by name.
+
+    Parameters
+    ----------
+    client : confluent_kafka.admin.AdminClient
+    topic : str
+    seconds : float
+        The timeout of the request.
+    """
+    from confluent_kafka.admin import ConfigResource, ResourceType
+
+    resource = ConfigResource(ResourceType.TOPIC, topic)
+    (answer,) = client.describe_configs([resource], request_timeout=seconds).values()
+    return answer
+
+
 class KafkaReader:
     """A Kafka client that reads topics; close it, or use it in a ``with`` statement.
 
@@ -306,19 +323,18 @@ class KafkaReader:
         ------
         KafkaUnavailableError
         """
-        from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
+        from confluent_kafka.admin import AdminClient
 
-        client = AdminClient(self._connection)
-        answers = client.describe_configs(
-            [ConfigResource(ResourceType.TOPIC, topic)], request_timeout=seconds
-        )
+        client = AdminClient(self._connection)  # a name, since its requests end with it
         try:
-            (answer,) = (each.result(seconds) for each in answers.values())
+            settings = topic_settings(client, topic, seconds).result(seconds)
         except self._kafka.KafkaException as error:
             if error.args[0].name() == "TOPIC_AUTHORIZATION_FAILED":
                 return None
             raise self._typed(error.args[0], topic) from None
-        return "compact" in str(answer["cleanup.policy"].value)
+        except TimeoutError:
+            raise KafkaUnavailableError(f"Kafka does not describe topic {topic!r}") from None
+        return "compact" in str(settings["cleanup.policy"].value)
 
     def offsets_at(
         self, topic: str, partitions: Collection[int], timestamp_ms: int, seconds: float

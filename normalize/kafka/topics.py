@@ -26,6 +26,7 @@ from cdc_formats.topics.client import (
     BrokerErrors,
     TopicDescription,
     refused_property,
+    topic_settings,
     typed_error,
 )
 from normalize.core.guard import require_same_topic
@@ -179,11 +180,8 @@ class TopicDescriber:
         SampleError
             Also when this user may not read the topic's settings.
         """
-        resource = self._admin.ConfigResource(self._admin.ResourceType.TOPIC, topic)
-        (answer,) = self._client.describe_configs(
-            [resource], request_timeout=_TIMEOUT_SECONDS
-        ).values()
-        return str(self._answer(topic, answer)["cleanup.policy"].value) == "compact"
+        settings = self._answer(topic, topic_settings(self._client, topic, _TIMEOUT_SECONDS))
+        return str(settings["cleanup.policy"].value) == "compact"
 
     def _answer(self, topic: str, future: Any) -> Any:
         """Return the answer of a request."""

@@ -84,9 +84,9 @@ class LakeDatabase:
                 f"{type(self).__name__} requires the name of a database, got {self.name!r}"
             )
         check_template(self.table)
-        TablePolicy.of(self.table_options)  # raises for options that cannot be combined
+        policy = TablePolicy.of(self.table_options)  # raises for options that cannot be combined
         _check_new_tables(self)
-        self.of.check_layout(self.table_options.layout)
+        self.of.check_layout(policy.layout)
 
     def target(self, name: str) -> TableTarget:
         """Return the table with this name.

@@ -131,7 +131,7 @@ class TableOptions:
         ------
         ArgumentError, SchemaError
         """
-        self.layout  # noqa: B018
+        Layout.of(self.partition_by, self.cluster_by, self.properties)
         if self.columns and self.exclude_columns:
             raise ArgumentError("TableOptions has columns and exclude_columns: remove one of them")
         if self.schema is not None and self.types:
@@ -206,15 +206,18 @@ class TableOptions:
 class TablePolicy(TableOptions):
     """How a table is kept: as its options say, and else as its database's.
 
-    `deletes` and `scd_type` are not None, and `deleted_column` is None for hard deletes.
-
     Parameters
     ----------
-    track_history : tuple of str
+    deleted_column : str or None
+        None for hard deletes.
+    deletes, scd_type, track_history
+        Never None, and a tuple.
     database_layout : Layout
         The layout of the new tables whose options say nothing else.
     """
 
+    deletes: Literal["hard", "soft"] = "hard"
+    scd_type: Literal[1, 2] = 1
     track_history: tuple[str, ...] = ()
     database_layout: Layout = NO_LAYOUT
 
@@ -234,7 +237,8 @@ class TablePolicy(TableOptions):
             When an option is unknown or has no effect, or two cannot be combined.
         """
         default = database or TableOptions()
-        deletes, name = options.deletes or default.deletes or "hard", options.deleted_column
+        deletes = (default.deletes or "hard") if options.deletes is None else options.deletes
+        name, scd_type = options.deleted_column, options.scd_type
         check_choice("deletes", deletes, ("hard", "soft"))
         if deletes == "hard" and name not in (None, DELETED_AT):
             raise ArgumentError(
@@ -246,7 +250,7 @@ class TablePolicy(TableOptions):
             "deleted_column": (name or default.deleted_column or DELETED_AT)
             if deletes == "soft"
             else None,
-            "scd_type": options.scd_type or default.scd_type or 1,
+            "scd_type": (default.scd_type or 1) if scd_type is None else scd_type,
             "track_history": names_of(options.track_history, "track_history"),
             "maintenance": options.maintenance or default.maintenance,
         }

@@ -131,7 +131,7 @@ def _load(
             target,
             keys=schema.primary_key,
             order_by=_ORDER,
-            deletes="hard" if policy.deleted_column is None else "soft",
+            deletes=policy.deletes,
             deleted_column=policy.deleted_column or DELETED_AT,
             column_list=[*columns, *policy.select],
             create=False,

@@ -6,8 +6,9 @@ Only what the records prove is a fault: a topic that could be right has none.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from heapq import merge
 from typing import Any, NamedTuple
 
 from cdc_formats.errors import ArgumentError, DecodeError
@@ -18,7 +19,7 @@ from cdc_formats.topics.inference.observed import unavailable_forms
 from cdc_formats.topics.inference.sample import AnyColumns, Reading
 from cdc_formats.topics.sampler import Sampler
 
-from .profile import chosen_format
+from .profile import all_readings, chosen_format
 from .tables import TableProfile, profiled_tables
 
 MISSED, INSERTED_TWICE, PARTIAL_ROWS, PLACEHOLDERS = (
@@ -87,6 +88,8 @@ FAULTS: Mapping[str, tuple[str, str]] = {
 
 _SNAPSHOTS = ("r", "read", "bootstrap-insert", "bootstrap-start", "INIT")
 """Operations of rows that a snapshot read, which may be in the topic already."""
+_OF_ROWS = (Ignored.TRUNCATE, Ignored.TOMBSTONE)
+"""Records without rows that remove rows."""
 _MOST_LOST = 10
 """The most offsets without a record for which the records before and after belong together: those
 of transaction markers. A larger gap is between the ends of the topic that were sampled."""
@@ -163,14 +166,15 @@ def diagnose(
         When no format reads the sample.
     """
     inspected = inspect_all(records)
-    _, chosen, reason = chosen_format(inspected, format, options)
+    tried, chosen, reason = chosen_format(inspected, format, options)
     if chosen is None:
         raise ArgumentError(f"no format reads this topic ({reason}): pass its format")
     reader = AnyColumns(chosen)
-    readings = [reader.read(each) for each in inspected]
+    readings = all_readings(inspected, tried[0].readings, reader)
+    without_rows = [each for each in readings if each.ignored in _OF_ROWS]
     seen = _Seen()
     for table, group in profiled_tables(readings, reader):
-        _table_faults(table, group, readings, reader, seen)
+        _table_faults(table, group, without_rows, reader, seen)
     _topic_faults(readings, reader.sampler, compacted, seen)
     for record in aborted:
         seen.add(ABORTED, "", record)
@@ -217,7 +221,7 @@ def _topic_faults(
 def _table_faults(
     table: TableProfile,
     group: Sequence[Reading],
-    readings: Sequence[Reading],
+    without_rows: Sequence[Reading],
     reader: AnyColumns,
     seen: _Seen,
 ) -> None:
@@ -235,14 +239,12 @@ def _table_faults(
     _cut_values(name, group, seen)
     if table.primary_key and not reader.sampler.plain_rows:
         history = _History(name, table.primary_key, reader, seen)
-        ignored = (Ignored.TRUNCATE, Ignored.TOMBSTONE)
-        without_rows = [each for each in readings if each.ignored in ignored]
-        for each in _in_order([*group, *without_rows]):
+        for each in merge(group, without_rows, key=_place):
             history.add(each)
 
 
-def _in_order(readings: Iterable[Reading]) -> list[Reading]:
-    return sorted(readings, key=lambda each: (each.record.partition, each.record.offset))
+def _place(reading: Reading) -> tuple[int, int]:
+    return reading.record.partition, reading.record.offset
 
 
 def _row_faults(name: str, group: Sequence[Reading], reader: AnyColumns, seen: _Seen) -> None:
@@ -267,7 +269,7 @@ def _row_faults(name: str, group: Sequence[Reading], reader: AnyColumns, seen: _
 
 
 def _rows(group: Sequence[Reading]) -> Iterator[tuple[SampledRecord, Any, Mapping[str, Any]]]:
-    for each in _in_order(group):
+    for each in group:
         for event in each.events:
             if _is_row(event.after):
                 yield each.record, event.message, event.after

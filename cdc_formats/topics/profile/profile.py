@@ -135,8 +135,7 @@ def _content(
 ) -> dict[str, Any]:
     """Return the fields of a profile that come from reading the records in a format."""
     reader = AnyColumns(format)
-    by_record = {id(each.inspected): each for each in detected}
-    readings = [by_record.get(id(each)) or reader.read(each) for each in records]
+    readings = all_readings(records, detected, reader)
     profiles = tuple(table for table, _ in profiled_tables(readings, reader))
     in_log = positions(readings, format)
     ignored = Counter(each.ignored.value for each in readings if each.ignored)
@@ -163,6 +162,14 @@ def _content(
             if each.schema
         },
     }
+
+
+def all_readings(
+    records: Sequence[InspectedRecord], detected: Sequence[Reading], reader: AnyColumns
+) -> list[Reading]:
+    """Return what a format reads of all records, some of which it read when it was detected."""
+    by_record = {id(each.inspected): each for each in detected}
+    return [by_record.get(id(each)) or reader.read(each) for each in records]
 
 
 def chosen_format(

@@ -48,6 +48,8 @@ if TYPE_CHECKING:
             {"keys": "id", "sequence_by": "v", "order_by": "v", "scd_type": 2},
             "order_by and scd_type=2 cannot be combined",
         ),
+        ({"keys": "id", "scd_type": 0}, "scd_type=0 is unknown: pass 1 or 2"),
+        ({"keys": "id", "deletes": ""}, "deletes is '': use 'hard' or 'soft'"),
         ({"keys": "id", "deletes": "softly"}, "deletes is 'softly': use 'hard' or 'soft'"),
         (
             {"keys": "id", "deleted_column": "gone"},
