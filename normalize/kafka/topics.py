@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection, Mapping
 from concurrent.futures import wait
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 from pyspark import TaskContext
@@ -43,6 +43,8 @@ UNKNOWN_IDS = (
     "created again, or partitions that were added."
 )
 
+_SHORT_STOP_SECONDS = 60.0
+"""A stop that is shorter is not looked at: Kafka compacts closed segments only, every 15 seconds."""
 _NO_ID = "AAAAAAAAAAAAAAAAAAAAAA"
 _DESCRIBE_POLL_SECONDS = 0.05
 _TIMEOUT_SECONDS = 10.0
@@ -180,8 +182,12 @@ class TopicDescriber:
         SampleError
             Also when this user may not read the topic's settings.
         """
-        settings = self._answer(topic, topic_settings(self._client, topic, _TIMEOUT_SECONDS))
-        return str(settings["cleanup.policy"].value) == "compact"
+        return str(self.settings(topic)["cleanup.policy"].value) == "compact"
+
+    def settings(self, topic: str) -> Mapping[str, Any]:
+        """Return the settings of a topic, each with its `value`; raises as `is_compacted`."""
+        answer = self._answer(topic, topic_settings(self._client, topic, _TIMEOUT_SECONDS))
+        return cast("Mapping[str, Any]", answer)
 
     def _answer(self, topic: str, future: Any) -> Any:
         """Return the answer of a request."""
@@ -260,6 +266,42 @@ class TopicMonitor:
         ended = self._clock()
         self._next = ended + max(INTERVAL, _PART * (ended - started))
         return self.described
+
+    def warn_of_lost_deletes(self, stopped: float, *, tombstones: bool) -> None:
+        """Warn of topics whose compaction may have removed deletes while the query was stopped.
+
+        Kafka keeps a tombstone for ``delete.retention.ms`` after its compaction, and any other
+        record for ``min.compaction.lag.ms`` only if its key has a newer record.
+
+        Parameters
+        ----------
+        stopped : float
+            Seconds since the query's last commit.
+        tombstones : bool
+            Whether the deletes of the format are tombstones.
+        """
+        if stopped < _SHORT_STOP_SECONDS or self._describer is None:
+            return
+        setting = "delete.retention.ms" if tombstones else "min.compaction.lag.ms"
+        for topic in self.described:
+            try:
+                settings = self._describer.settings(topic)
+            except SampleError as error:  # many users may not read the settings of a topic
+                _log.info("whether compaction removed deletes is unknown: %s", error)
+                return
+            milliseconds = int(settings[setting].value)
+            if "compact" in settings["cleanup.policy"].value and stopped * 1000 > milliseconds:
+                _log.warning(
+                    "the last commit of the query is %.0f s old, and Kafka compacts topic %s, with "
+                    "%s=%d: if the query was stopped that long, Kafka may have removed deletes "
+                    "before they were read, and their rows stay. Verify the table, and set %s "
+                    "longer than the longest stop",
+                    stopped,
+                    topic,
+                    setting,
+                    milliseconds,
+                    setting,
+                )
 
 
 def topic_descriptions(options: Mapping[str, str]) -> dict[str, TopicDescription]:

@@ -78,6 +78,11 @@ class Files:
         system, name = self._at(path)
         return sorted(str(each.getPath().getName()) for each in system.listStatus(name))
 
+    def modified(self, path: str) -> float:
+        """Return when a file was written, in seconds since 1970."""
+        system, name = self._at(path)
+        return float(system.getFileStatus(name).getModificationTime()) / 1000
+
     def read(self, path: str) -> str:
         """Return the text of a file."""
         system, name = self._at(path)

@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import logging
 import os
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from hashlib import sha256
@@ -227,6 +228,15 @@ def checkpoint_file(spark: SparkSession, batch: Batch, folder: str, table: str) 
     execution = running_query(spark, batch.query)
     name = f"{folder}/{sha256(table.encode()).hexdigest()[:16]}.json"
     return None if execution is None else f"{execution.resolvedCheckpointRoot()}/{name}"
+
+
+def seconds_since_commit(spark: SparkSession, batch: Batch) -> float:
+    """Return how long ago a running query committed the micro-batch before this one; 0 if none."""
+    execution = running_query(spark, batch.query)
+    if execution is None or not batch.number:
+        return 0.0
+    file = f"{execution.resolvedCheckpointRoot()}/commits/{batch.number - 1}"
+    return time.time() - Files(spark).modified(file)
 
 
 def _offsets(spark: SparkSession, query: str, number: int) -> tuple[str, int | None]:

@@ -21,7 +21,7 @@ from normalize.kafka.reader_options import reader_options, reads_topic
 from normalize.kafka.topics import UNKNOWN_IDS, TopicMonitor
 from normalize.spark_versions import check_files, check_kafka_source, check_version, load_kafka
 
-from .batches import Batch, running_batch
+from .batches import Batch, running_batch, seconds_since_commit
 from .database_target import Database
 from .facts import QueryFacts, checked_topics, require_same_address
 from .resync_state import Offsets
@@ -109,7 +109,13 @@ class Query:
             chosen,
             _named_options(format, format_options or {}),
             store,
-            KnownTopics(spark, store, TopicMonitor(kafka), target.address),
+            KnownTopics(
+                spark,
+                store,
+                TopicMonitor(kafka),
+                target.address,
+                tombstones=chosen.traits.reads_tombstones,
+            ),
             on_new_column,
             on_truncate,
             mode if dead_letters is None else "FAILFAST",
@@ -158,6 +164,8 @@ class KnownTopics:
         Where the query's table or database is, which is kept with the ids.
     compares : bool
         Whether the ids are compared and kept.
+    tombstones : bool
+        Whether the deletes of the format are tombstones.
     """
 
     spark: SparkSession
@@ -165,6 +173,7 @@ class KnownTopics:
     monitor: TopicMonitor = field(repr=False)
     address: str
     compares: bool = True
+    tombstones: bool = False
     _seen: set[str] = field(default_factory=set)
     _batch: Batch | None = None
     _kept: QueryFacts | None = None
@@ -173,6 +182,8 @@ class KnownTopics:
 
     def __call__(self, topics: set[str]) -> Mapping[str, TopicDescription]:
         """Return the descriptions, and compare the topics' ids with those of earlier runs.
+
+        The first micro-batch of a run also warns of deletes that compaction may have removed.
 
         The ids are compared in each micro-batch, with descriptions that are at most
         `topics.INTERVAL` seconds old, and when a topic appears.
@@ -193,6 +204,9 @@ class KnownTopics:
             if self.monitor.problem and not self._warned:
                 self._warned = True
                 _log.warning("%s %s", UNKNOWN_IDS, self.monitor.problem)
+            if self._batch is None:
+                stopped = seconds_since_commit(self.spark, batch)
+                self.monitor.warn_of_lost_deletes(stopped, tombstones=self.tombstones)
             self._batch, self._seen = batch, self._seen | topics | described.keys()
             kept = self._kept or self.store.read_query()
             self._kept = checked_topics(kept, batch.query, described, self.address)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import re
+import time
 from dataclasses import replace
 from shutil import rmtree
 from typing import Any
@@ -67,6 +69,28 @@ def test_retention_that_removes_records_before_they_are_read(sync: Sync) -> None
     servers = {"kafka.bootstrap.servers": sync.kafka.bootstrap_servers}
     sync.run(**STOP, options={**servers, "failOnDataLoss": "false"})
     assert sync.rows("fine") == [{"id": 1, "qty": 1}, {"id": 3, "qty": 2}]
+
+
+def test_a_compaction_while_the_query_was_stopped_is_a_warning(
+    sync: Sync, caplog: pytest.LogCaptureFixture
+) -> None:
+    names = [f"{sync.prefix}.{name}" for name in ("plain", "compacted", "kept")]
+    for name, lag in zip(names[1:], (0, 7_200_000), strict=True):
+        settings = {"cleanup.policy": "compact,delete", "min.compaction.lag.ms": str(lag)}
+        sync.kafka.create_topic(name, 1, settings)
+    sync.topics |= set(names[1:])
+    for number, name in enumerate(names):
+        sync.produce(name.rpartition(".")[2], [maxwell("fine", "insert", {"id": number, "qty": 1})])
+    sync.run()
+    commits = sync.folder / "checkpoint" / "commits"
+    for seconds, warned in ((30, []), (3600, [names[1]])):
+        caplog.clear()
+        newest = max(commits.glob("[0-9]*"), key=lambda file: int(file.name))
+        os.utime(newest, (time.time() - seconds,) * 2)
+        sync.produce("plain", [maxwell("fine", "insert", {"id": seconds, "qty": 1})])
+        sync.run()
+        lost = [each.args for each in caplog.records if "may have removed deletes" in each.msg]
+        assert [each[1:3] for each in lost] == [(name, "min.compaction.lag.ms") for name in warned]
 
 
 @pytest.mark.parametrize("kind", ["postgresql", "mariadb"])
