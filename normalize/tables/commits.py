@@ -426,6 +426,16 @@ class OwnCommits:
             f"{self.table}: micro-batch {batch.number} was not written: {reason}"
         )
 
+    def has(self, batch: Batch | None, version: int) -> bool:
+        """Return whether a version of a Delta table is the commit of a micro-batch, read from its log.
+
+        True without a query, whose commits have no record.
+        """
+        if batch is None or self.state is None or self._files is None:
+            return True
+        text = self._files.read(f"{self.state.log}/{version:020}.json")
+        return LogEntry.parse(text, batch.application).record == version_of(batch)
+
     def keep(self, batch: Batch | None) -> None:
         """Keep the commit of a micro-batch, after whose `record` it was made.
 

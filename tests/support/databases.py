@@ -158,10 +158,10 @@ def new_tables(spark: SparkSession, kind: str, folder: Path, server: Any = None)
     """Tables that do not exist yet, of a kind."""
     unique = uuid4().hex[:8]
     if kind == "delta":
-        return Tables(spark, DeltaDatabase(str(folder / "lake"), on_question="guess"))
-    if kind == "delta-rs":
-        lake = DeltaDatabase(str(folder / "lake"), only_writer=True, on_question="guess")
+        lake = DeltaDatabase(str(folder / "lake"), writer="spark", on_question="guess")
         return Tables(spark, lake)
+    if kind == "delta-rs":
+        return Tables(spark, DeltaDatabase(str(folder / "lake"), on_question="guess"))
     if kind == "iceberg":
         return Tables(spark, IcebergDatabase(f"lake.d{unique}", on_question="guess"))
     database = JdbcDatabase(

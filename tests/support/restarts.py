@@ -601,7 +601,10 @@ class Stream:
 
     def __init__(self, spark: SparkSession, folder: Path, table: LakeTarget | None = None) -> None:
         self.spark, self.target, self.number = spark.newSession(), folder / "table", 0
-        self.checkpoint, self.table = folder / "checkpoint", table or DeltaTarget(str(self.target))
+        self.checkpoint, self.table = (
+            folder / "checkpoint",
+            table or DeltaTarget(str(self.target), writer="spark"),
+        )
         self.query = idle_query(spark, folder)
 
     def write_more(self) -> None:
@@ -668,7 +671,7 @@ def target_outcome(
 
 
 def other_folder(stream: Stream) -> None:
-    stream.table = DeltaTarget(f"{stream.target}2")
+    stream.table = DeltaTarget(f"{stream.target}2", writer="spark")
 
 
 def earlier_number(stream: Stream) -> None:

@@ -62,8 +62,7 @@ def lake_sink(spark: SparkSession, kind: str, folder: Path) -> Sink:
     """A Delta table, by its path and written by Spark or delta-rs, or an Iceberg table."""
     if kind in ("delta", "delta-rs"):
         path = str(folder / table_name())
-        by_delta_rs: dict[str, Any] = {"writer": "delta-rs", "only_writer": True}
-        table = DeltaTarget(path, **(by_delta_rs if kind == "delta-rs" else {}))
+        table = DeltaTarget(path, writer="spark" if kind == "delta" else "delta-rs")
         return Sink(spark, table, lambda: spark.table(table.sql_name), spark.sql, table.sql_name)
     name = f"lake.db.{table_name()}"
     return Sink(spark, IcebergTarget(name), lambda: spark.table(name), spark.sql, name)

@@ -3,8 +3,8 @@
 delta-rs merges if all of this holds:
 
 - the package ``deltalake`` is installed, in a version that the tests ran with
-- no commit of Spark can replace one of delta-rs on this storage, or the user says that no other job
-  writes the table (``only_writer``)
+- no commit of Spark can replace one of delta-rs on this storage without a notice, or the user says
+  that no other job writes the table (``only_writer``)
 - delta-rs writes all that the table has (`normalize.tables.writers.delta_rs.unsupported`), and the changes
   have the types of its columns
 - the changes fit into the memory that this process has left
@@ -56,7 +56,14 @@ from normalize.tables.layout import (
 from normalize.tables.merge import ABSENT_COLUMN
 from normalize.tables.packed import in_utc
 from normalize.tables.table_spec import TableSpec
-from normalize.tables.targets import ArrowRows, TargetError, Writer, Written, most_changes
+from normalize.tables.targets import (
+    ArrowRows,
+    ConflictError,
+    TargetError,
+    Writer,
+    Written,
+    most_changes,
+)
 
 from . import delta_rs
 from .lake import LakeSink, LakeTarget, paths_of, properties_of
@@ -77,6 +84,13 @@ _MOST_STATE_TASKS = 50  # Delta's default
 _TIMESTAMPS = "spark.sql.parquet.outputTimestampType"
 _WRITE = "spark.databricks.delta.write"
 _MAPPING = "delta.columnMapping.mode"
+_LOG_STORES = (
+    "spark.delta.logStore.class",
+    "spark.delta.logStore.file.impl",
+    "delta.logStore.file.impl",
+)
+_LOG_STORE = "io.delta.storage.HDFSLogStore"
+"""The settings of Delta's log store for local tables, and its default."""
 _MAPPING_OF_NEW_TABLES = "spark.databricks.delta.properties.defaults.columnMapping.mode"
 
 
@@ -114,8 +128,7 @@ class DeltaTarget(LakeTarget):
         delta-rs where it is right and cheaper (`normalize.tables.writers.delta`).
     only_writer : bool
         Whether no other job writes the table, also no OPTIMIZE, while the query runs. Otherwise
-        Spark writes on local and NFS paths and on S3, where a commit of another Spark could replace
-        one of delta-rs.
+        Spark writes on NFS and on S3, where a commit of another Spark could replace one of delta-rs.
     storage_options : mapping
         Options of delta-rs for the storage, beside the credentials that the session has.
     """
@@ -416,6 +429,9 @@ class DeltaSink(LakeSink):
         _log.debug("%s: %s", self.table, numbers)
         # delta-rs commits nothing if no row changes.
         if table.version() > version:
+            is_shared = delta_rs.is_local(self.location) and not self.table.only_writer
+            if is_shared and not self.commits.has(batch, table.version()):
+                raise ConflictError(f"another Spark replaced the commit of {self.table}")
             self.commits.keep(batch)
 
     def _opened(self, spec: TableSpec) -> DeltaTable:
@@ -440,7 +456,12 @@ class DeltaSink(LakeSink):
             return reason
         if not self._has_location():
             return "the catalog does not have it yet"
-        return "" if self.table.only_writer else delta_rs.unsafe_storage(self.location)
+        if self.table.only_writer:
+            return ""
+        stores = {self.spark.conf.get(name, _LOG_STORE) for name in _LOG_STORES}
+        if delta_rs.is_local(self.location) and stores != {_LOG_STORE}:
+            return "the session names a log store for local tables"
+        return delta_rs.unsafe_storage(self.location)
 
     def _has_location(self) -> bool:
         """Return whether the table's location is known, or the catalog knows it."""

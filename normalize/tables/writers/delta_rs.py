@@ -15,6 +15,7 @@ from datetime import timedelta
 from decimal import Decimal
 from functools import cache, partial
 from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 from warnings import warn
@@ -86,7 +87,9 @@ _LOST = "a partial row without its row: "
 _NOT_CAST = re.compile(rf"{_LOST}(\d+ [^\s']+)")
 _EXCLUSIVE = ("abfs", "abfss", "az", "adl", "azure", "gs", "wasb", "wasbs")
 """The schemes of storages on which Spark commits only if the version is not there yet."""
-_OTHERS = {"": "local", "file": "local", "s3": "S3", "s3a": "S3", "s3n": "S3"}
+LOCAL_DISKS = ("btrfs", "ext2", "ext3", "ext4", "overlay", "tmpfs", "xfs", "zfs")
+"""The file systems of one machine, on which a hard link to a version that exists fails."""
+_OTHERS = {"": "other local", "file": "other local", "s3": "S3", "s3a": "S3", "s3n": "S3"}
 _CHECKED = "failed validation check"
 _CONSTRAINT = "delta.constraints."
 
@@ -147,7 +150,11 @@ def untested(installed: str) -> str:
 
 
 def unsafe_storage(location: str) -> str:
-    """Return why a commit of Spark could replace one of delta-rs on a storage; empty if none can.
+    """Return why a commit of Spark could replace one of delta-rs without a notice; empty if not.
+
+    On a local disk, Delta's own log store looks for a version and then renames its file to it.
+    delta-rs makes a hard link, which fails if the version is there, and so it replaces nothing. A
+    commit of Spark could replace one of delta-rs in between: it is read back (`OwnCommits.has`).
 
     Examples
     --------
@@ -156,7 +163,7 @@ def unsafe_storage(location: str) -> str:
     """
     scheme = re.match("([A-Za-z][A-Za-z0-9+.-]*):", location)
     name = scheme[1].lower() if scheme else ""
-    if name in _EXCLUSIVE:
+    if name in _EXCLUSIVE or (is_local(location) and _mounted(location) in LOCAL_DISKS):
         return ""
     if name not in _OTHERS:
         return f"storage of {name}: is not tested"
@@ -164,6 +171,26 @@ def unsafe_storage(location: str) -> str:
         f"on {_OTHERS[name]} storage, a commit that another Spark makes at the same moment could "
         "replace one of delta-rs (only_writer=True says that there is none)"
     )
+
+
+def is_local(location: str) -> bool:
+    """Return whether a table is in a folder of this machine."""
+    return location.startswith(("/", "file:"))
+
+
+def _mounted(location: str) -> str:
+    """Return the type of the file system of a local folder; empty where Linux does not name it."""
+    try:
+        mounts = Path("/proc/mounts").read_text("utf-8").splitlines()
+    except OSError:
+        return ""
+    path = unquote(location) if location.startswith("file:") else location
+    folder = Path(re.sub("^file:/*", "/", path)).resolve()
+    types = {
+        point.encode().decode("unicode_escape"): kind
+        for _, point, kind, *_ in map(str.split, mounts)
+    }
+    return types[max((each for each in types if folder.is_relative_to(each)), key=len)]
 
 
 def unsupported(table: DeltaTable) -> str:

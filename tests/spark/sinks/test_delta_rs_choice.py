@@ -5,6 +5,7 @@ from __future__ import annotations
 from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from uuid import uuid4
 
 import pyarrow as pa
 import pytest
@@ -16,9 +17,10 @@ from normalize.monitoring.explain_error import explain_error
 from normalize.tables.apply import apply_batch
 from normalize.tables.maintenance import damages
 from normalize.tables.targets import RefusedError, TargetError
-from normalize.tables.writers import delta
+from normalize.tables.writers import delta, delta_rs
 from tests.support.delta_values import ROW_SCHEMA, apply
 from tests.support.sinking import changelog, last_writer
+from tests.support.syncing import micro_batch
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -71,11 +73,34 @@ def test_a_feature_that_the_table_gains_and_storage_that_others_write(
     assert "is written by spark: the files to rewrite have more than 0 MiB" in caplog.text
     assert spark.table(large.sql_name).select("name").collect() == [("b",)]
     monkeypatch.undo()
-    shared = DeltaTarget(path)
-    apply(spark, shared, ("+I", 3, "c", "x"))
-    assert last_writer(shared.name) == "spark"
-    with pytest.raises(ArgumentError, match="on local storage, a commit that another Spark makes"):
-        DeltaTarget(path, writer="delta-rs")
+    with monkeypatch.context() as patch:
+        patch.setattr(delta_rs, "LOCAL_DISKS", ())
+        apply(spark, DeltaTarget(path), ("+I", 3, "c", "x"))
+        assert last_writer(path) == "spark"
+        with pytest.raises(ArgumentError, match="on other local storage, a commit that another"):
+            DeltaTarget(path, writer="delta-rs")
+
+
+def test_a_commit_that_another_spark_replaced_on_a_local_disk_is_made_again(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, merge, replaced = tmp_path / "shared", delta_rs.merge, list[int]()
+    target = DeltaTarget(str(path))
+    apply(spark, target, ("+I", 1, "a", "x"))
+
+    def replacing(table: DeltaTable, *values: Any, **options: Any) -> object:
+        numbers = merge(table, *values, **options)
+        if not replaced:
+            entry = path / "_delta_log" / f"{table.version():020}.json"
+            entry.write_text('{"commitInfo": {"operation": "OPTIMIZE"}}', "utf-8")
+            replaced.append(table.version())
+        return numbers
+
+    monkeypatch.setattr(delta_rs, "merge", replacing)
+    with micro_batch(spark, str(uuid4()), 0):
+        apply(spark, target, ("+U", 1, "b", "x"))
+    assert (replaced, DeltaTable(path).version(), last_writer(str(path))) == ([2], 3, "delta-rs")
+    assert spark.table(target.sql_name).select("id", "name").collect() == [(1, "b")]
 
 
 def test_a_table_of_the_catalog_by_its_name(spark: SparkSession, tmp_path: Path) -> None:

@@ -52,8 +52,8 @@ def watch(spark, query, way: str) -> None:
 def written(spark, way: str, kind: str, topic: str, folder: str, options: dict, login: dict):
     """Return the writer, and a function that reads the table."""
     databases = {
-        "delta": lambda: DeltaDatabase(f"{folder}/lake"),
-        "delta-rs": lambda: DeltaDatabase(f"{folder}/lake", only_writer=True),
+        "delta": lambda: DeltaDatabase(f"{folder}/lake", writer="spark"),
+        "delta-rs": lambda: DeltaDatabase(f"{folder}/lake"),
         "iceberg": lambda: IcebergDatabase("lake.db"),
         "postgresql": lambda: JdbcDatabase(**login),
     }
