@@ -5,8 +5,6 @@ it checks would have shown most defects that releases had. A name without bracke
 parameters.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 
 MAIN_PATHS = {

@@ -1,7 +1,5 @@
 """The Python of the documentation's pages, block by block, with what a block needs to run."""
 
-from __future__ import annotations
-
 import doctest
 import re
 from typing import NamedTuple

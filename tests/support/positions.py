@@ -3,8 +3,6 @@
 The events of the table have places in the log of a database.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Sequence
 from random import Random

@@ -3,8 +3,6 @@
 It has written every dead letter.
 """
 
-from __future__ import annotations
-
 import os
 import pickle
 import signal

@@ -1,7 +1,5 @@
 """The products scenario: a sum by name over micro-batches, in an upsert topic with tombstones."""
 
-from __future__ import annotations
-
 import json
 import sqlite3
 from decimal import Decimal

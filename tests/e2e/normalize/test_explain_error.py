@@ -1,7 +1,5 @@
 """`explain_error` returns the one sentence of failed queries."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

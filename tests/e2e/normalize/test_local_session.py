@@ -1,7 +1,5 @@
 """`local_session` and the warnings about a session's settings."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """`ChangelogNormalize(engine="native")` on Kafka: tasks, partitions, topics, writing to Kafka."""
 
-from __future__ import annotations
-
 import re
 from typing import Any
 

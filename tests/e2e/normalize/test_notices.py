@@ -1,7 +1,5 @@
 """Notices in the log of a job: undeclared columns, and a topic whose records were all refused."""
 
-from __future__ import annotations
-
 import json
 import re
 from base64 import b64encode

@@ -3,8 +3,6 @@
 The schema is inferred from a sample and printed.
 """
 
-from __future__ import annotations
-
 import json
 from datetime import datetime
 from decimal import Decimal

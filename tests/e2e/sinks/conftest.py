@@ -1,18 +1,13 @@
 """Target tables of each kind: new for each test, in databases that all tests share."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
+from pyspark.sql import SparkSession
 
 from tests.support.sink_kinds import KINDS
 from tests.support.sinking import Sink, database_sink, lake_sink, table_name
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 
 @pytest.fixture

@@ -1,15 +1,12 @@
 """Every renderer of a `MergePlan`, on real tables: the vectors of `tests.support.merge_vectors`."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import pytest
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
-from pyspark.sql import functions as F
+from pyspark.sql import DataFrame, SparkSession, functions as F
 
 from cdc_formats.errors import PartialImageError
 from normalize.core.output import ROW_KIND
@@ -19,9 +16,6 @@ from normalize.tables.targets import Sink as TableSink
 from tests.support.merge_vectors import FAILING, VECTORS, Vector, frames, shown, spec_of
 from tests.support.sink_kinds import KINDS
 from tests.support.sinking import Sink
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
 
 
 def insert(sink: TableSink, rows: DataFrame, spec: TableSpec) -> None:

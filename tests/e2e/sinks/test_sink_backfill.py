@@ -1,22 +1,17 @@
 """Columns declared later: the recipes as written in docs/sinks.md#a-column-that-was-ignored."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from pyspark.errors import StreamingQueryException
+from pyspark.sql import DataFrame, SparkSession
 
 from normalize import LocalKafka, from_kafka_changelog
 from normalize.monitoring.explain_error import explain_error
 from tests.support.databases import Message, debezium
 from tests.support.sinking import NewSink, Sink, apply_stream
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
-
 
 WITHOUT, WITH = "id INT, name STRING", "id INT, name STRING, weight INT"
 

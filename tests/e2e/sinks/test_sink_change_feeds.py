@@ -1,19 +1,16 @@
 """Change feeds: every change once, with Delta's names, and converted back to a changelog."""
 
-from __future__ import annotations
-
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from uuid import uuid4
+
+from pyspark.sql import DataFrame, SparkSession
 
 from normalize import DeltaTarget, LocalKafka, from_kafka_changelog
 from normalize.api import encode_changelog
 from normalize.tables.apply import apply_batch
 from normalize.tables.change_feed import CHANGE_TYPES, from_change_feed, to_change_feed
 from tests.support.sinking import STORY, NewSink, changelog, forget_last_commit
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
 
 FEED = sorted((id, name, CHANGE_TYPES[kind]) for kind, id, name in STORY)
 LAST = [(1, "c"), (2, "e")]

@@ -1,15 +1,13 @@
 """Connections that write one table of a database: deadlocks, creation, and those of an earlier run."""
 
-from __future__ import annotations
-
 import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from typing import TYPE_CHECKING
 from uuid import uuid4
 
 import pyarrow as pa
 import pytest
+from pyspark.sql import SparkSession
 
 from normalize import JdbcTarget
 from normalize.tables.apply import apply_batch
@@ -18,9 +16,6 @@ from normalize.tables.targets import ArrowRows, UnavailableError
 from normalize.tables.writers.jdbc import JdbcConnection
 from tests.support.sinking import NewSink, changelog
 from tests.support.syncing import micro_batch
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 WAITING = {
     "postgresql": "SELECT COUNT(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock'",

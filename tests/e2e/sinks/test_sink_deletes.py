@@ -1,22 +1,18 @@
 """Deletes that keep rows: soft deletes in each kind of table, and version histories from Kafka."""
 
-from __future__ import annotations
-
 from datetime import datetime, timezone
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from uuid import uuid4
 
 import pytest
+from pyspark.sql import SparkSession
 
 from cdc_formats.errors import SchemaError
 from normalize import LocalKafka, from_kafka_changelog
 from normalize.api import encode_changelog
 from normalize.tables.apply import apply_batch
 from tests.support.sinking import NewSink, Sink, apply_stream, changelog, forget_last_commit
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 SCHEMA = "id INT, name STRING, at TIMESTAMP, no INT"
 

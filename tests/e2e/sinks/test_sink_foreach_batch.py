@@ -1,22 +1,18 @@
 """`apply_batch` in a user's ``foreachBatch``: the query's plan sets the order of a key's rows."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from uuid import uuid4
 
 import pytest
+from pyspark.sql import DataFrame, SparkSession
 
 from normalize import LocalKafka, from_kafka_changelog
 from normalize.api import encode_changelog
 from normalize.tables.apply import apply_batch
 from normalize.tables.latest import ChangeOrderError
 from tests.support.sinking import STORY, Sink, changelog, for_each_batch
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
 
 
 def stream(spark: SparkSession, kafka: LocalKafka, **options: Any) -> DataFrame:

@@ -1,13 +1,12 @@
 """Hostile names of columns and tables in real tables of each kind, and through Kafka."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from uuid import uuid4
 
 import pytest
+from pyspark.sql import SparkSession
 
 from cdc_formats.errors import SchemaError
 from cdc_formats.values.schema import to_ddl
@@ -26,9 +25,6 @@ from normalize.tables.targets import TableTarget, TargetError
 from normalize.tables.writers.jdbc import JdbcConnection
 from tests.support.hostile_names import HOSTILE, OF_DELTA, hostile, quoted, values
 from tests.support.sinking import NewSink, apply_stream
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 
 @pytest.mark.parametrize("kind", ["delta", "iceberg", "postgresql", "mariadb", "mysql-driver"])

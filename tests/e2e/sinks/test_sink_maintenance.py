@@ -1,14 +1,12 @@
 """`apply_changes` beside jobs that rewrite the files of its table and remove old ones."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
+from pyspark.sql import SparkSession
 
 from normalize import LocalKafka, apply_changes, from_kafka_changelog
 from normalize.tables.apply import apply_batch
@@ -18,9 +16,6 @@ from tests.support.maintenance import MAINTENANCE, Maintained
 from tests.support.sinking import Sink, changelog
 from tests.support.strategies import last_rows
 from tests.support.streams import new_topic, servers
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 CHANGES = 20
 """The changes of a round: the query applies them in a micro-batch, or in two if it begins while

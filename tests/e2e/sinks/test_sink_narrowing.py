@@ -1,20 +1,15 @@
 """Table columns narrower than the changes: no silent cuts, and errors whose SQL widens them."""
 
-from __future__ import annotations
-
 import re
-from typing import TYPE_CHECKING
 
 import pytest
+from pyspark.sql import SparkSession
 
 from cdc_formats.errors import SchemaError
 from cdc_formats.values.schema import backquoted
 from normalize import JdbcTarget
 from normalize.tables.apply import apply_batch
 from tests.support.sinking import NewSink
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 CASES = [
     # the table's type, the type of the changes, a value, whether Delta can widen the column

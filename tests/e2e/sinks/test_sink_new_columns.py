@@ -1,11 +1,10 @@
 """Columns a table lacks: `on_new_column` of `apply_changes` and `apply_batch`, by kind of table."""
 
-from __future__ import annotations
-
 import re
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
+from pyspark.sql import SparkSession
 
 from cdc_formats.errors import ArgumentError, SchemaError
 from normalize import JdbcTarget
@@ -13,10 +12,6 @@ from normalize.tables.apply import apply_batch
 from normalize.tables.targets import TargetError
 from tests.support.sink_kinds import delta_in_each_version
 from tests.support.sinking import NewSink, Sink, changelog
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
 
 FIRST, SECOND = "id INT, name STRING", "id INT, name STRING, `We``ight` INT"
 

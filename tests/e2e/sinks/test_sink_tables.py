@@ -3,8 +3,6 @@
 The tests cover types, new columns, deletes, moves and repeated batches.
 """
 
-from __future__ import annotations
-
 import re
 import traceback
 from collections.abc import Sequence
@@ -13,9 +11,10 @@ from datetime import date, datetime, timezone
 from decimal import Decimal
 from itertools import zip_longest
 from random import Random
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
+from pyspark.sql import DataFrame, SparkSession
 
 from cdc_formats.errors import SchemaError
 from normalize import JdbcTarget
@@ -25,9 +24,6 @@ from normalize.tables.targets import ArrowRows, TargetError
 from normalize.tables.writers.jdbc import JdbcConnection
 from tests.support.sink_kinds import delta_in_each_version
 from tests.support.sinking import NewSink, Sink, changelog, random_changelog
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
 
 TYPES = {
     "bo": ("BOOLEAN", [True, False, None]),

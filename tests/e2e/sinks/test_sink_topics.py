@@ -1,13 +1,11 @@
 """Recorded topics of real producers, applied to real tables, give the source databases' tables."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
-from pyspark.sql import functions as F
+from pyspark.sql import DataFrame, SparkSession, functions as F
 
 from normalize import ChangelogNormalize, LocalKafka, from_kafka_changelog
 from normalize.core.arrow import spark_type
@@ -17,9 +15,6 @@ from tests.support.replay.comparing import assert_truth
 from tests.support.replay.replaying import Replay, Row, read_recording
 from tests.support.replay.topics import SMALL, TOPICS, Topic
 from tests.support.sinking import NewSink, Sink, apply_stream, forget_last_commit
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
 
 NULLED = ("name", "email")
 """Text columns with U+0000, which PostgreSQL cannot store."""

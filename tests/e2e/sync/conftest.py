@@ -1,19 +1,14 @@
 """Queries of `sync_database`, with new topics and tables for each test."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
+from pyspark.sql import SparkSession
 
 from normalize import LocalKafka
 from tests.support.databases import Tables, new_tables
 from tests.support.syncing import BoundedSync, NewBoundedSync, NewSync, Sync
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 
 @pytest.fixture

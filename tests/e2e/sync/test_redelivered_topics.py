@@ -1,19 +1,15 @@
 """`position_column` in a query over a topic with a restart, and in tables of databases."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
+from pyspark.sql import SparkSession
 
 from normalize import LocalKafka, sync_table
 from tests.support.positions import WITH, Log, assert_no_row_is_set_back, live_rows
 from tests.support.syncing import NewBoundedSync, Sync
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 LOG = Log(50)
 

@@ -1,7 +1,5 @@
 """One table of a query is read again: killed at each write, and when it is refused."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager, suppress

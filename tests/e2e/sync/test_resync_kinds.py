@@ -1,7 +1,5 @@
 """Tables of all kinds are read again from their topic: what they have then."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

@@ -1,7 +1,5 @@
 """A table whose topic lost records is read again from its source, or from what Debezium writes again."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Collection, Iterator
 from concurrent.futures import ThreadPoolExecutor

@@ -1,7 +1,5 @@
 """`sync_database` as a query on a real broker: topics, restarts, errors and unreadable records."""
 
-from __future__ import annotations
-
 import re
 
 import pytest

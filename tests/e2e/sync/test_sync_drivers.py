@@ -1,7 +1,5 @@
 """A driver that wakes up after another one, and a table or checkpoint that is set back."""
 
-from __future__ import annotations
-
 import re
 from shutil import copytree, rmtree
 from typing import Any

@@ -1,7 +1,5 @@
 """Guards of `sync_database` that need a topic or a database: replaced topics, names, moved rows."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

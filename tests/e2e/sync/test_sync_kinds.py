@@ -3,8 +3,6 @@
 The micro-batches are bounded, and each of their tables is a case.
 """
 
-from __future__ import annotations
-
 import re
 from dataclasses import replace
 from pathlib import Path

@@ -1,23 +1,18 @@
 """The metrics of each table of `sync_database`, as Prometheus reads them."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 from urllib.request import urlopen
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
+from pyspark.sql import SparkSession
 
 from normalize import DeltaDatabase, LocalKafka, sync_database
 from normalize.checkpoint.status import TableWriter, checkpoint_status
 from normalize.monitoring.metrics_listener import MetricsListener
 from tests.support.databases import Message, maxwell
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 
 @pytest.fixture

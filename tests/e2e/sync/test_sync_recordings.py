@@ -1,14 +1,13 @@
 """Recorded topics of real producers, each synced as one database, give the source tables."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import replace
 from itertools import groupby
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
+from pyspark.sql import SparkSession
 
 from cdc_formats import get_format
 from normalize import DeltaDatabase, LocalKafka, sync_database
@@ -25,9 +24,6 @@ from tests.support.replay.replaying import (
     table_of,
 )
 from tests.support.replay.topics import FOLDER, SMALL, Topic, registry_options, topics
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 pytestmark = [
     pytest.mark.spark,

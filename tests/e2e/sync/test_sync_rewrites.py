@@ -1,7 +1,5 @@
 """`sync_database` beside jobs that rewrite the files of its tables."""
 
-from __future__ import annotations
-
 from concurrent.futures import ThreadPoolExecutor
 from random import Random
 

@@ -1,13 +1,11 @@
 """Five tables of a real MariaDB, from binlog to Delta, compared with it by `verify_table`."""
 
-from __future__ import annotations
-
 import random
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
+from pyspark.sql import SparkSession
 
 from normalize import (
     DeltaDatabase,
@@ -19,9 +17,6 @@ from normalize import (
 )
 from tests.support.debezium_source import DebeziumSource
 from tests.support.servers.local_source import LocalSource
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 TABLES = {
     "customers": "id INT PRIMARY KEY, name VARCHAR(40) CHARACTER SET utf8mb4, since DATE",

@@ -1,14 +1,13 @@
 """`sync_table` as a query over a topic: restarts, and topics that change."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 from random import Random
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from confluent_kafka.admin import AdminClient, NewPartitions
+from pyspark.sql import SparkSession
 
 from normalize import (
     LocalKafka,
@@ -20,9 +19,6 @@ from tests.support.databases import Tables, maxwell
 from tests.support.sinking import apply_stream, forget_last_commit
 from tests.support.streams import recreate_topic
 from tests.support.syncing import Sync
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 TABLE: dict[str, Any] = {"schema": "id INT, name STRING", "primary_key": "id"}
 

@@ -1,7 +1,5 @@
 """The start position of a capture: ``scan.startup.mode``."""
 
-from __future__ import annotations
-
 import re
 import time
 

@@ -1,7 +1,5 @@
 """Errors of a capture: each has the reason and the SQL that fixes it."""
 
-from __future__ import annotations
-
 import pytest
 
 from capture.errors import BinlogPurgedError, ServerChangedError, ServerNotReadyError

@@ -1,7 +1,5 @@
 """A job that runs in a process of its own, until SIGTERM."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal

@@ -1,7 +1,5 @@
 """``cdc status`` with a broker: how far each partition is behind."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

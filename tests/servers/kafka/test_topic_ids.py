@@ -1,7 +1,5 @@
 """The ids of topics while a query runs: compared at an interval, over one connection."""
 
-from __future__ import annotations
-
 import threading
 from typing import Any
 

@@ -1,7 +1,5 @@
 """`read_state` on checkpoints with state made by hand."""
 
-from __future__ import annotations
-
 from decimal import Decimal
 
 import pytest

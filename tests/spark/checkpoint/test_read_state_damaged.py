@@ -1,7 +1,5 @@
 """One-sentence errors of `read_state` for checkpoints with no micro-batch yet or with cut files."""
 
-from __future__ import annotations
-
 import shutil
 
 import pytest

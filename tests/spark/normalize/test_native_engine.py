@@ -3,8 +3,6 @@
 The fold gets the last change of each key in a micro-batch.
 """
 
-from __future__ import annotations
-
 import json
 import os
 from datetime import timedelta

@@ -1,15 +1,11 @@
 """The native engine finds late records of added partitions in SQL as the pure function does."""
 
-from __future__ import annotations
-
 from random import Random
-from typing import TYPE_CHECKING
+
+from pyspark.sql import SparkSession
 
 from normalize.core.last import FirstRecord, is_late, partition_facts
 from normalize.engines.native import late_record
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 
 def test_sql_finds_late_records_as_python_does(spark: SparkSession) -> None:

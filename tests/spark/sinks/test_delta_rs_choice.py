@@ -1,15 +1,14 @@
 """Which of Spark and delta-rs writes a Delta table, what it refuses, and the damage of an earlier version."""
 
-from __future__ import annotations
-
 from decimal import Decimal
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from uuid import uuid4
 
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
+from pyspark.sql import SparkSession
 
 from cdc_formats.errors import ArgumentError
 from normalize import DeltaTarget
@@ -21,10 +20,6 @@ from normalize.tables.writers import delta, delta_rs
 from tests.support.delta_values import ROW_SCHEMA, apply
 from tests.support.sinking import changelog, last_writer
 from tests.support.syncing import micro_batch
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
 
 OF_SPARK = {
     "clustered": ("CLUSTER BY (id)", "it has the feature clustering"),

@@ -1,12 +1,10 @@
 """Keys and partitions of each type in Delta tables that Spark and delta-rs write in turn."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
+from pyspark.sql import DataFrame, SparkSession
 
 from normalize import DeltaTarget
 from normalize.tables.apply import apply_batch
@@ -15,9 +13,6 @@ from normalize.tables.writers import delta_rs
 from tests.support.delta_values import VALUES, literal
 from tests.support.sinking import last_writer
 from tests.support.streams import settings
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
 
 SIMPLE_KEYS = ("BOOLEAN", "TINYINT", "INT", "BIGINT", "DECIMAL(15,4)", "DECIMAL(17,2)")
 

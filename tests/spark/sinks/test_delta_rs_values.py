@@ -4,23 +4,18 @@ Spark reads the same rows and answers filters in the same way, whatever wrote th
 version of the package ``deltalake`` enters the tested range only if this passes.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 from random import Random
-from typing import TYPE_CHECKING
 
 import pytest
+from pyspark.sql import DataFrame, SparkSession
 
 from normalize import DeltaTarget
 from normalize.tables.apply import apply_batch
 from tests.support.delta_values import VALUES, literal
 from tests.support.sinking import last_writer
 from tests.support.streams import settings
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
 
 REPEATED = ("DECIMAL(20,0)", "DOUBLE", "STRING", "TIMESTAMP")
 

@@ -1,12 +1,11 @@
 """A table of rows becomes a history and no other way round; and who else may write a history."""
 
-from __future__ import annotations
-
 from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
+from pyspark.sql import SparkSession
 
 from cdc_formats.errors import ArgumentError, SchemaError
 from normalize import JdbcTarget
@@ -14,9 +13,6 @@ from normalize.tables.apply import apply_batch
 from normalize.tables.targets import TargetError
 from normalize.tables.writers.lake import LakeSink
 from tests.support.sinking import NewSink, changelog, finish_all
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 
 def test_a_history_is_not_overwritten_by_rows(spark: SparkSession, new_sink: NewSink) -> None:

@@ -1,25 +1,21 @@
 """The sink of docs/tasks/your-own-sink.md is written by `apply_batch` like any other."""
 
-from __future__ import annotations
-
 import sqlite3
 import sys
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
+from pyspark.sql import SparkSession
 
 from cdc_formats.errors import ArgumentError, SchemaError
 from normalize.tables.apply import apply_batch
 from normalize.tables.targets import TargetError
 from tests.support.pages import PAGES, blocks
 from tests.support.sinking import STORY, changelog
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 PAGE = "docs/tasks/your-own-sink.md"
 

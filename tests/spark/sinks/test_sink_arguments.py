@@ -1,11 +1,10 @@
 """Invalid arguments are refused at the call, and secrets are not shown."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
+from pyspark.sql import SparkSession
 
 from cdc_formats.errors import ArgumentError
 from normalize import DeltaTarget, IcebergTarget, apply_changes
@@ -14,9 +13,6 @@ from normalize.tables.targets import TargetError
 from tests.support.sinking import Sink, changelog
 
 URL = "jdbc:postgresql://localhost/shop"
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 
 @pytest.mark.parametrize(

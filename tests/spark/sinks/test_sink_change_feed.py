@@ -1,13 +1,11 @@
 """Change feeds: a changelog with Delta's names, and feeds of others as a changelog in order."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from random import Random
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
-from pyspark.sql import functions as F
+from pyspark.sql import DataFrame, SparkSession, functions as F
 
 from cdc_formats.errors import ArgumentError
 from normalize import ChangelogNormalize, DeltaTarget
@@ -16,9 +14,6 @@ from normalize.tables.apply import apply_batch
 from normalize.tables.change_feed import from_change_feed, to_change_feed
 from tests.support.sinking import STORY, changelog
 from tests.support.streams import run_stream
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
 
 COMMIT = ["_commit_version", "_commit_timestamp"]
 

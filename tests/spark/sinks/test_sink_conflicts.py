@@ -1,16 +1,15 @@
 """Two writers of one table: the loser reapplies its micro-batch, and fails if it always loses."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from datetime import timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+import pyarrow as pa
 import pytest
+from pyspark.sql import DataFrame, SparkSession
 
 from normalize import DeltaTarget, IcebergTarget
 from normalize.tables.apply import apply_batch
@@ -18,11 +17,6 @@ from normalize.tables.table_spec import TableSpec
 from normalize.tables.targets import ConflictError, repeat_conflicts
 from tests.support.maintenance import Maintained
 from tests.support.sinking import NewSink, Sink, changelog, finish_all
-
-if TYPE_CHECKING:
-    import pyarrow as pa
-    from pyspark.sql import DataFrame, SparkSession
-
 
 # --------------------------------------------------------------------------------------------------
 # Delta and Iceberg

@@ -1,14 +1,13 @@
 """Delta tables that Spark made, written by delta-rs and by Spark in turn: which writes, and the rows."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from decimal import Decimal
 from pathlib import Path
 from random import Random
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
+from pyspark.sql import SparkSession
 
 from normalize import DeltaTarget
 from normalize.checkpoint.status import checkpoint_status
@@ -18,9 +17,6 @@ from normalize.tables.writers import delta_rs
 from tests.support.delta_values import ROW_SCHEMA, apply
 from tests.support.sinking import changelog, last_writer, random_changelog
 from tests.support.syncing import idle_query, micro_batch
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 MADE = {
     "plain": "",

@@ -1,20 +1,16 @@
 """What Java refuses while a table is written is one sentence."""
 
-from __future__ import annotations
-
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from pyspark.errors import StreamingQueryException
+from pyspark.sql import DataFrame, SparkSession
 
 from normalize.monitoring.explain_error import explain_error
 from normalize.tables.apply import apply_batch
 from normalize.tables.targets import TargetError
 from tests.support.sinking import apply_stream, changelog, lake_sink
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
 
 VIOLATED = (
     "[DELTA_VIOLATE_CONSTRAINT_WITH_VALUES] CHECK constraint positive (qty > 0) violated by row "

@@ -1,19 +1,15 @@
 """A key's last change in a micro-batch: by arrival, by columns, or an error if order is unknown."""
 
-from __future__ import annotations
-
 import random
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import pytest
+from pyspark.sql import DataFrame, SparkSession
 
 from cdc_formats.errors import ArgumentError, MissingFieldError
 from normalize import aggregate_changes, from_kafka_changelog, signed_count
 from normalize.tables.latest import ChangeOrderError, check, last_changes, require_arrival_order
 from tests.support.sinking import changelog, random_changelog
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
 
 EXAMPLES = 100
 SCHEMA = "example INT, id INT, value INT, at INT"

@@ -1,14 +1,13 @@
 """Column names come from messages: every statement quotes them correctly or they are refused."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from uuid import uuid4
 
 import pytest
 from hypothesis import HealthCheck, given, settings
+from pyspark.sql import SparkSession
 
 from cdc_formats.errors import SchemaError
 from cdc_formats.values.schema import to_ddl
@@ -40,10 +39,6 @@ from tests.support.hostile_names import (
     values,
 )
 from tests.support.sinking import NewSink
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
 
 # --------------------------------------------------------------------------------------------------
 # Spark's parser

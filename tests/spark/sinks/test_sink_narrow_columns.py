@@ -1,17 +1,11 @@
 """Columns of Delta tables: wider than those of the changes, and nested ones that are narrower."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
 import pytest
+from pyspark.sql import SparkSession
 
 from cdc_formats.errors import SchemaError
 from normalize.tables.apply import apply_batch
 from tests.support.sinking import NewSink
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 
 def test_wider_columns_and_values_that_fit_are_written(

@@ -1,17 +1,12 @@
 """Tables of Delta and Iceberg with partitions."""
 
-from __future__ import annotations
-
 from datetime import date
-from typing import TYPE_CHECKING
 
 import pytest
+from pyspark.sql import SparkSession
 
 from normalize.tables.apply import apply_batch
 from tests.support.sinking import NewSink, changelog
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 
 @pytest.mark.parametrize("kind", ["delta", "iceberg"])

@@ -1,23 +1,18 @@
 """Sums over a changelog in a table: a batch of results has one row per group, so needs no order."""
 
-from __future__ import annotations
-
 import json
 import os
 from collections.abc import Callable
 from decimal import Decimal
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
+from pyspark.sql import DataFrame, SparkSession
 
 from normalize import ChangelogNormalize, aggregate_changes, signed_count, signed_sum
 from normalize.tables.apply import apply_batch
 from normalize.tables.latest import ChangeOrderError
 from tests.support.sinking import Sink, apply_stream
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
 
 SCHEMA = "row_kind STRING, id INT, name STRING, weight DECIMAL(10,3)"
 BATCHES = [

@@ -1,18 +1,14 @@
 """SCD type 2 histories: repeated micro-batches, ignored columns, names and types, equal sequence values."""
 
-from __future__ import annotations
-
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
+from pyspark.sql import SparkSession
 
 from normalize.tables.apply import apply_batch
 from normalize.tables.latest import ChangeOrderError
 from tests.support.sinking import NewSink, changelog
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 
 @pytest.mark.parametrize("kind", ["delta", "iceberg"])

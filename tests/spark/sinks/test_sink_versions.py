@@ -1,19 +1,15 @@
 """SCD type 2 histories: equal to a Python reference however changes arrive; what they refuse."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from random import Random
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
+from pyspark.sql import SparkSession
 
 from normalize.tables.apply import apply_batch
 from tests.support.examples import examples
 from tests.support.sinking import NewSink, changelog
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 LATE = [0, 5, 100]
 """How much later than their places changes may arrive."""

@@ -1,19 +1,14 @@
 """The function of `sync_database`, with new tables for each test, and a query that is restarted."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
+from pyspark.sql import SparkSession
 
 from tests.support.databases import new_tables
 from tests.support.restarts import Query
 from tests.support.syncing import BoundedSync, NewBoundedSync
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 
 @pytest.fixture

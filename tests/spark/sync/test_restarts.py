@@ -1,7 +1,5 @@
 """The page `docs/restarts.md`: each cell of `sync_table` is run, and nothing is run that the page lacks."""
 
-from __future__ import annotations
-
 import pytest
 
 from tests.support.restarts import (

@@ -1,7 +1,5 @@
 """The page `docs/restarts.md`: each cell of `sync_database` is run."""
 
-from __future__ import annotations
-
 import pytest
 
 from tests.support.restarts import Query, cells_of, check_cell, happened_to_sync

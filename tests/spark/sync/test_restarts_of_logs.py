@@ -1,12 +1,10 @@
 """The page `docs/restarts.md`: what `apply_changes` does when something happened to the log of its target."""
 
-from __future__ import annotations
-
 from pathlib import Path
-from typing import TYPE_CHECKING
 from uuid import uuid4
 
 import pytest
+from pyspark.sql import SparkSession
 
 from normalize import IcebergTarget
 from tests.support.restarts import (
@@ -17,9 +15,6 @@ from tests.support.restarts import (
     happened_to_apply,
     target_outcome,
 )
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 
 @cells_of("apply_changes", on_log=True)

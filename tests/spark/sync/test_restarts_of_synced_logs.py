@@ -1,14 +1,8 @@
 """The page `docs/restarts.md`: what `sync_table` does when something happened to the log of its target."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
+import pytest
 
 from tests.support.restarts import Query, cells_of, check_cell, happened_to_sync
-
-if TYPE_CHECKING:
-    import pytest
-
 
 FUNCTION = "sync_table"
 

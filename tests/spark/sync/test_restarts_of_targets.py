@@ -1,14 +1,10 @@
 """The page `docs/restarts.md`: the cells of `apply_changes`, but for those of `test_restarts_of_logs`."""
 
-from __future__ import annotations
-
 from pathlib import Path
-from typing import TYPE_CHECKING
+
+from pyspark.sql import SparkSession
 
 from tests.support.restarts import cells_of, check_cell, happened_to_apply
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 
 @cells_of("apply_changes", on_log=False)

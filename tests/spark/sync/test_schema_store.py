@@ -1,15 +1,13 @@
 """The files of `SchemaStore` are whole, whenever the query is killed."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 from msgspec import structs
+from pyspark.sql import SparkSession
 
 from cdc_formats.errors import ArgumentError
 from cdc_formats.values.schema import columns
@@ -18,9 +16,6 @@ from normalize.tables.resync_state import Resync
 from normalize.tables.schema import TableSchema
 from normalize.tables.schema_store import SchemaStore
 from normalize.tables.table_options import SyncError
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 TABLE = "shop.orders"
 OLD = TableSchema(TABLE, columns("id INT, name STRING"), ("id",))

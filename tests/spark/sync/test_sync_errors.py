@@ -3,8 +3,6 @@
 The tables are cases of one query.
 """
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 

@@ -3,13 +3,12 @@
 A row whose key changed has the values of the earlier key's row.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyarrow as pa
 import pytest
+from pyspark.sql import SparkSession
 
 from cdc_formats import get_format
 from cdc_formats.values.schema import columns
@@ -25,9 +24,6 @@ from normalize.tables.schema_store import SchemaStore
 from normalize.tables.table_options import SyncError
 from normalize.tables.table_spec import TableSpec
 from tests.support.databases import RECORDS, maxwell
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 FACTS = QueryFacts("q1", {"t": "A"})
 

@@ -1,7 +1,5 @@
 """Histories of `sync_database`, on bounded micro-batches."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from random import Random
 from typing import Any

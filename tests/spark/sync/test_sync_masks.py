@@ -1,7 +1,5 @@
 """Tables of `sync_database` and `sync_table` with masked columns."""
 
-from __future__ import annotations
-
 import logging
 
 import pytest

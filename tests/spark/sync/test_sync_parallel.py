@@ -1,17 +1,13 @@
 """`sync_database` writes tables beside each other, each with local properties of its own."""
 
-from __future__ import annotations
-
 from threading import Barrier
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import pytest
 
 from normalize.tables.writers.delta import DeltaSink
 from tests.support.databases import maxwell
-
-if TYPE_CHECKING:
-    import pytest
-
-    from tests.support.syncing import BoundedSync
+from tests.support.syncing import BoundedSync
 
 
 def test_no_statement_sees_the_properties_of_another(

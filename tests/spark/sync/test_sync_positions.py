@@ -3,8 +3,6 @@
 An event that is delivered again never replaces a newer row.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

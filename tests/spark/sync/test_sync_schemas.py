@@ -1,7 +1,5 @@
 """Columns and options of tables as cases of one query, on bounded micro-batches, into Delta."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from functools import partial

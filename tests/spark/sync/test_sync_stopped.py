@@ -1,20 +1,14 @@
 """`sync_database` merges, skips or overwrites no row silently; an error stops its table only."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import pytest
+from pyspark.sql import SparkSession
 
 from normalize.tables.schema_store import SchemaStore, file_name
 from tests.support.databases import maxwell, new_tables
 from tests.support.syncing import BoundedSync
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
 
 LONG, ENCODED = "n" * 300, "注" * 28
 

@@ -4,8 +4,6 @@ It gives the rows of the source, whatever comes in one micro-batch, and errors i
 rows.
 """
 
-from __future__ import annotations
-
 from random import Random
 from typing import Any
 

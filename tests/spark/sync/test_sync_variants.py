@@ -1,7 +1,5 @@
 """VARIANT columns of `sync_table`: whole rows, partial rows, rows whose key changed, histories."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

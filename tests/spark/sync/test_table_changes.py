@@ -1,12 +1,11 @@
 """The changes of a table are the same, decoded on the driver or by Spark."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
 
 from cdc_formats import get_format
 from cdc_formats.values.schema import Column, SqlType, columns
@@ -24,9 +23,6 @@ from normalize.tables.merge import ABSENT_COLUMN
 from normalize.tables.route import RECORD_DDL
 from tests.support.databases import RECORDS, maxwell
 from tests.support.streams import settings
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
 
 SCHEMA = (
     "k DECIMAL(9,2) NOT NULL, day DATE NOT NULL, at TIMESTAMP, local TIMESTAMP_NTZ, flag BOOLEAN, "

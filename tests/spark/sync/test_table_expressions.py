@@ -1,7 +1,5 @@
 """Computed columns: Spark's SQL on the decoded row, in all rows and in partial ones."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The layout of new tables: partitions, clusters and properties; an existing table is compared."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import replace
 from typing import Any

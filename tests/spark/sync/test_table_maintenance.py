@@ -1,7 +1,5 @@
 """Maintenance between micro-batches: few files, no old ones, and the query's record stays."""
 
-from __future__ import annotations
-
 import logging
 from datetime import datetime, timedelta, timezone
 from pathlib import Path

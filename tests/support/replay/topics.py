@@ -1,7 +1,5 @@
 """The recorded topics: their format and options, source tables, and known differences."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace

@@ -6,8 +6,6 @@ text. The functions here convert Python values to these encodings, so that equal
 equal.
 """
 
-from __future__ import annotations
-
 import base64
 import gzip
 import json

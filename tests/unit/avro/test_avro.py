@@ -1,7 +1,5 @@
 """Avro and columns: every writer type in every column type, and round trips of rows."""
 
-from __future__ import annotations
-
 import json
 import struct
 from datetime import date, datetime, time, timezone

@@ -1,7 +1,5 @@
 """Avro bytes: fastavro's output is read, damage is a bad record, and unsafe schemas are refused."""
 
-from __future__ import annotations
-
 from contextlib import suppress
 from io import BytesIO
 from typing import Any

@@ -1,7 +1,5 @@
 """AWS Glue's schema registry: Avro and JSON in its frame, and what a refusal says."""
 
-from __future__ import annotations
-
 import json
 import sys
 import zlib

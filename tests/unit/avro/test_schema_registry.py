@@ -1,7 +1,5 @@
 """Schema ids in records, the options of a registry, and its answers over real HTTP."""
 
-from __future__ import annotations
-
 import json
 import pickle
 import re

@@ -1,7 +1,5 @@
 """Text that is safe to print: no character of a message controls the terminal."""
 
-from __future__ import annotations
-
 import unicodedata
 
 import pytest

@@ -1,7 +1,5 @@
 """The docstrings of the public names: every parameter, result and unit is described."""
 
-from __future__ import annotations
-
 import inspect
 import re
 from enum import Enum

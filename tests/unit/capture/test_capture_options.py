@@ -1,7 +1,5 @@
 """Options of the capture: refused ones, and no shown password."""
 
-from __future__ import annotations
-
 import pytest
 
 from capture.options import read_options

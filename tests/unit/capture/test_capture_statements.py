@@ -1,7 +1,5 @@
 """The possible effect of a logged statement on a table, from its text alone."""
 
-from __future__ import annotations
-
 import time
 
 import pytest

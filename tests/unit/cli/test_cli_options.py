@@ -1,7 +1,5 @@
 """Parsing of command-line values; secrets are never shown."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """What ``cdc run`` prints of a job's events, and of warnings."""
 
-from __future__ import annotations
-
 import json
 import logging
 import re

@@ -1,7 +1,5 @@
 """The command line: help, version, usage errors, exit codes, completion, imports at start."""
 
-from __future__ import annotations
-
 import os
 import shlex
 import subprocess

@@ -1,7 +1,5 @@
 """The text of values."""
 
-from __future__ import annotations
-
 from cdc_cli.view import text_of
 from cdc_formats import columns
 

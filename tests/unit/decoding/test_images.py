@@ -1,7 +1,5 @@
 """Absent is not null: row images, and how one completes another."""
 
-from __future__ import annotations
-
 import copy
 import pickle
 

@@ -1,7 +1,5 @@
 """The reader of JSON: numbers with all their digits, and many texts at once."""
 
-from __future__ import annotations
-
 from decimal import Decimal
 
 import msgspec

@@ -1,7 +1,5 @@
 """One record: its rows, or why not."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 

@@ -1,7 +1,5 @@
 """Canal's own rules: several rows in a message, statements, and filters that apply first."""
 
-from __future__ import annotations
-
 import pytest
 
 from cdc_formats import ABSENT, Change, Ignored, KeyedChange, RowKind, get_format

@@ -1,7 +1,5 @@
 """changelog-json's own rules: one row per message, read and written."""
 
-from __future__ import annotations
-
 import pytest
 
 from cdc_formats import Change, KeyedChange, RowKind, get_format

@@ -1,7 +1,5 @@
 """debezium-avro-confluent rules: header ids, schema changes, sources, filters, metadata, writes."""
 
-from __future__ import annotations
-
 import json
 import uuid
 from io import BytesIO

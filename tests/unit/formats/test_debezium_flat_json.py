@@ -1,7 +1,5 @@
 """debezium-flat-json rules: all key forms, schema blocks, added fields, deletes, keyless tables."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

@@ -1,8 +1,6 @@
 """Unrecorded debezium-json messages of SQL Server, Oracle and PostgreSQL, in shapes from Debezium's
 documentation, with and without a schema block."""
 
-from __future__ import annotations
-
 import base64
 import json
 from typing import Any

@@ -3,8 +3,6 @@
 They include updates without before-images.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Rules of Debezium's MongoDB messages: documents as text, keys, updates without the document."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

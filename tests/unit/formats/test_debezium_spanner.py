@@ -1,7 +1,5 @@
 """Updates of Spanner's connector: a column that is null in both images is unchanged."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

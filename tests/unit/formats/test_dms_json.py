@@ -1,7 +1,5 @@
 """Rules of AWS DMS: the places and forms of before-images, omitted NULLs, control records."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Encoders: in every format and handling, written rows read back equal; other rows are errors."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """MongoDB's Extended JSON: every form of a value by column type, read and written."""
 
-from __future__ import annotations
-
 import json
 from base64 import b64encode
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """Control events of records without rows, from real producers and from unusual messages."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

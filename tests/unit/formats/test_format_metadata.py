@@ -1,7 +1,5 @@
 """Metadata columns: Flink's names and types, and the values of a message."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """The option `mask` of formats: what is masked, how, and with which key."""
 
-from __future__ import annotations
-
 import pickle
 from dataclasses import replace
 from functools import partial

@@ -1,7 +1,5 @@
 """GoldenGate's own rules: compressed updates, and timestamps without a zone."""
 
-from __future__ import annotations
-
 import pytest
 
 from cdc_formats import ABSENT, Change, Ignored, KeyedChange, RowKind, get_format

@@ -3,8 +3,6 @@
 They are its codes, the places of the rows, missing columns and positions.
 """
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

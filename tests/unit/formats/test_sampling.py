@@ -3,8 +3,6 @@
 They use these hooks as those of built-in formats.
 """
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

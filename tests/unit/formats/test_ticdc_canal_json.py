@@ -1,7 +1,5 @@
 """Rules of TiCDC's Canal JSON: the fields of ``_tidb``, and incomplete rows."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

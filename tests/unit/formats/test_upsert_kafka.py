@@ -1,7 +1,5 @@
 """upsert-kafka's own rules: the key, tombstones, and keys and values in JSON, CSV and raw bytes."""
 
-from __future__ import annotations
-
 import re
 import struct
 

@@ -1,7 +1,5 @@
 """Messages and keys in a schemaless wrapper, ``{"payload": ...}``, read as the payload alone."""
 
-from __future__ import annotations
-
 import json
 from itertools import product
 from typing import Any

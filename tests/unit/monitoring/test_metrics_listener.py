@@ -3,8 +3,6 @@
 The dashboard uses metrics that exist.
 """
 
-from __future__ import annotations
-
 import json
 import logging
 import re

@@ -1,7 +1,5 @@
 """Added partitions, late for the native engine exactly when late for the guard of key groups."""
 
-from __future__ import annotations
-
 from hypothesis import given, strategies as st
 
 from cdc_formats.errors import PartitionsAddedError

@@ -1,7 +1,5 @@
 """Canonical values to Arrow and back: every type, NULLs at every depth, slices."""
 
-from __future__ import annotations
-
 import numpy as np
 import pyarrow as pa
 import pytest

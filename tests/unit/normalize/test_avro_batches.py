@@ -1,7 +1,5 @@
 """Avro messages read together: values as fastavro reads them, and all others left to fastavro."""
 
-from __future__ import annotations
-
 from io import BytesIO
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Bad records in the first pass: every mode, for the target of each kind of plan."""
 
-from __future__ import annotations
-
 from collections import Counter
 from typing import Any
 

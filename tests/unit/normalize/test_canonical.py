@@ -1,7 +1,5 @@
 """Canonical values pass and convert to Arrow; values that Arrow cannot convert are refused."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given, strategies as st
 

@@ -1,7 +1,5 @@
 """Spark's `kafka.*` options in librdkafka: translated and refused options, and no shown secrets."""
 
-from __future__ import annotations
-
 import pytest
 from confluent_kafka import Producer
 

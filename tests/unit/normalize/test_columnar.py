@@ -1,7 +1,5 @@
 """Messages that are decoded together give the rows and the errors that each gives alone."""
 
-from __future__ import annotations
-
 import json
 import random
 import re

@@ -1,7 +1,5 @@
 """What a worker keeps between the tasks of the decode pass: a plan that was compiled."""
 
-from __future__ import annotations
-
 import json
 import pickle
 from dataclasses import dataclass

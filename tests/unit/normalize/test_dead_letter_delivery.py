@@ -1,7 +1,5 @@
 """Dead letters whose brokers do not answer: a warning soon, and an error in time."""
 
-from __future__ import annotations
-
 import logging
 import socket
 import time

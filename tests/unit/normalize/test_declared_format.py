@@ -1,7 +1,5 @@
 """Another distribution's format that declares its messages is decoded together."""
 
-from __future__ import annotations
-
 import importlib
 from dataclasses import replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The encoding pass: update pairs across batches, and refused rows."""
 
-from __future__ import annotations
-
 import json
 
 import pyarrow as pa

@@ -1,7 +1,5 @@
 """The fold of one key: its table, row by row, and its properties."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given, strategies as st
 

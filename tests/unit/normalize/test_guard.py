@@ -1,7 +1,5 @@
 """The comparisons of the query guard, as pure functions."""
 
-from __future__ import annotations
-
 import logging
 
 import msgspec

@@ -1,7 +1,5 @@
 """The last change of each key: whole and in parts, of one partition and of several."""
 
-from __future__ import annotations
-
 from itertools import pairwise
 from typing import NamedTuple
 

@@ -1,7 +1,5 @@
 """Importing `normalize` loads no Spark; `cdc_formats` never imports `normalize`."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 

@@ -1,7 +1,5 @@
 """Arguments of `LocalKafka` and `ProducerRecord`, before a broker starts."""
 
-from __future__ import annotations
-
 import pytest
 
 from normalize.local_kafka import LocalKafka, LocalKafkaError, ProducerRecord

@@ -1,7 +1,5 @@
 """Masks in the first pass: together and one by one, bad records, control events, checkpoints."""
 
-from __future__ import annotations
-
 from random import Random
 
 import pytest

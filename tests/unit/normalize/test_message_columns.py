@@ -1,7 +1,5 @@
 """MessageColumn converts many values of a column together, and each as its converter does."""
 
-from __future__ import annotations
-
 from base64 import b64encode
 from decimal import Decimal
 

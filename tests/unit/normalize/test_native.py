@@ -1,7 +1,5 @@
 """The native decoder gives the rows and the errors that each message gives alone."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

@@ -1,7 +1,5 @@
 """Misspelt options of Spark's Kafka source and of Kafka are refused; unknown ones pass."""
 
-from __future__ import annotations
-
 import logging
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Invalid values of options of Spark's Kafka source are refused at the call."""
 
-from __future__ import annotations
-
 import re
 from typing import Any
 

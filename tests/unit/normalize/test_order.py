@@ -1,7 +1,5 @@
 """Detection of redeliveries: random histories, and cases reported by users."""
 
-from __future__ import annotations
-
 from bisect import bisect_left, bisect_right
 from dataclasses import dataclass, field
 from typing import NamedTuple

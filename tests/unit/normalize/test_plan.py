@@ -1,7 +1,5 @@
 """The planner's rule, compared with Flink 2.2's EXPLAIN CHANGELOG_MODE, and its explanation."""
 
-from __future__ import annotations
-
 import pytest
 
 from cdc_formats import ChangelogMode, get_format

@@ -1,7 +1,5 @@
 """The public functions: parameters, options of the stage, and arguments checked without Spark."""
 
-from __future__ import annotations
-
 import inspect
 import re
 from datetime import timedelta

@@ -1,7 +1,5 @@
 """Settings of a session that are checked without starting Spark."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The packages of each version of Spark."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 
 import pyspark

@@ -1,7 +1,5 @@
 """The stage as pure functions: packed blocks and state, compared with the fold of single keys."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from datetime import timedelta
 from itertools import pairwise

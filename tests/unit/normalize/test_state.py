@@ -1,7 +1,5 @@
 """The state's bytes: round trips, other schemas and versions, fixtures of each released version."""
 
-from __future__ import annotations
-
 import pyarrow as pa
 import pytest
 from hypothesis import given, strategies as st

@@ -3,8 +3,6 @@
 In doubt, no change is a redelivery.
 """
 
-from __future__ import annotations
-
 import sqlite3
 from itertools import pairwise
 from typing import Any

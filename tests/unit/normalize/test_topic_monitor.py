@@ -1,7 +1,5 @@
 """Kafka's descriptions of topics, without a broker."""
 
-from __future__ import annotations
-
 from normalize.kafka.topics import TopicMonitor
 
 

@@ -1,7 +1,5 @@
 """Observations of a task: the sample of names, counts, and notices logged once and escaped."""
 
-from __future__ import annotations
-
 import json
 import pickle
 from collections import Counter

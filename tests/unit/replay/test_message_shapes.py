@@ -1,7 +1,5 @@
 """A sample of a recording has every form of message."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Recorded topics of real producers, decoded and folded without Spark, give the source tables."""
 
-from __future__ import annotations
-
 from collections import Counter
 from contextlib import suppress
 

@@ -1,7 +1,5 @@
 """What a job reports of its micro-batches, and the checks of a file without Spark."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

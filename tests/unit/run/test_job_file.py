@@ -1,7 +1,5 @@
 """Job files: what is read, and the errors that name a place."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 from typing import Any

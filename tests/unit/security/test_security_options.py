@@ -1,7 +1,5 @@
 """Secrets in the options of formats: no repr and no error contains them."""
 
-from __future__ import annotations
-
 import pickle
 
 import pytest

@@ -1,7 +1,5 @@
 """Hostile messages: no name or value can control a terminal or program that shows it."""
 
-from __future__ import annotations
-
 import ast
 import json
 from random import Random

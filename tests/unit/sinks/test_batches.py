@@ -1,7 +1,5 @@
 """The record of a query's last micro-batch: what is a repetition, and what another driver."""
 
-from __future__ import annotations
-
 import pytest
 
 from normalize.tables.batches import (

@@ -1,7 +1,5 @@
 """What the log of a Delta table, or an Iceberg table's snapshots, say about a query's last commit."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

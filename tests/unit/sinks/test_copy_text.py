@@ -1,7 +1,5 @@
 """Arrow's columns as the text that PostgreSQL's COPY reads."""
 
-from __future__ import annotations
-
 from datetime import date, datetime
 
 import pyarrow as pa

@@ -1,7 +1,5 @@
 """The order of a change feed's rows, and the errors when it is unknown."""
 
-from __future__ import annotations
-
 from random import Random
 from typing import Any
 

@@ -3,8 +3,6 @@
 What the statements do is tested in real tables: `tests/e2e/sinks`.
 """
 
-from __future__ import annotations
-
 import pytest
 
 from cdc_formats.errors import SchemaError

@@ -1,7 +1,5 @@
 """Facts that `sync_database` keeps with its schemas, and what a micro-batch may not contradict."""
 
-from __future__ import annotations
-
 import json
 from contextlib import nullcontext
 from typing import Any

@@ -1,7 +1,5 @@
 """Rows whose key changed and that lack columns, decoded from producers' messages."""
 
-from __future__ import annotations
-
 import json
 from functools import partial
 from typing import Any

@@ -1,7 +1,5 @@
 """The parts of `sync_database` that need no Spark: routing, schemas, names."""
 
-from __future__ import annotations
-
 import json
 import re
 from itertools import groupby

@@ -1,7 +1,5 @@
 """delta-rs on tables without Spark: which it writes, what it records, and what it says of errors."""
 
-from __future__ import annotations
-
 import json
 from decimal import Decimal
 from pathlib import Path

@@ -1,7 +1,5 @@
 """delta-rs on S3 of a local server, with the credentials that Hadoop's settings have."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import boto3

@@ -1,7 +1,5 @@
 """The last change of each key as Arrow's columns, in the order of arrival."""
 
-from __future__ import annotations
-
 from random import Random
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The layout's options: what is read, what each table format refuses, and `CREATE TABLE`."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

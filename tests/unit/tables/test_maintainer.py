@@ -1,7 +1,5 @@
 """When tables are maintained, and that a failure is a warning."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 from typing import Any
 

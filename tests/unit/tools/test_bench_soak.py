@@ -1,7 +1,5 @@
 """The memory of a soak is compared by quarters of its time."""
 
-from __future__ import annotations
-
 import pytest
 
 from bench.soak import Sample, peaks_of_quarters, require_flat

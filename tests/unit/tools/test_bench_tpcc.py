@@ -1,7 +1,5 @@
 """TPC-C's benchmark: its conditions find damage, and its search, lag and verdict are right."""
 
-from __future__ import annotations
-
 import json
 import sqlite3
 from pathlib import Path

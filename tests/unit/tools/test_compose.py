@@ -5,8 +5,6 @@ They are checked against the specification's schema, this repository's rules and
 The tests start no container, because their machines have no Docker.
 """
 
-from __future__ import annotations
-
 import configparser
 import json
 import re

@@ -3,8 +3,6 @@
 The page on versions lists the names that are marked as unstable.
 """
 
-from __future__ import annotations
-
 import inspect
 import re
 from datetime import date

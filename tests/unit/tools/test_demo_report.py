@@ -1,7 +1,5 @@
 """The demo's tables."""
 
-from __future__ import annotations
-
 from demo.report import aligned
 
 

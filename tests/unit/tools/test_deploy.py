@@ -3,8 +3,6 @@
 No test builds the image or starts a pod, because the tests' machines have no Docker.
 """
 
-from __future__ import annotations
-
 import re
 import shlex
 import time

@@ -1,7 +1,5 @@
 """A release: its version, changelog, package links, and build and publish workflows."""
 
-from __future__ import annotations
-
 import re
 import subprocess
 import sys

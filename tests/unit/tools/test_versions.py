@@ -1,7 +1,5 @@
 """`tools.versions`: what is compared. The registries themselves are asked by hand."""
 
-from __future__ import annotations
-
 import re
 
 from tools.versions import NEWEST, OF_IMAGES, Pin, behind, images, newest, pins, requirements

@@ -1,7 +1,5 @@
 """Schema inference from declarations and values, and on recorded topics against source tables."""
 
-from __future__ import annotations
-
 import json
 import random
 

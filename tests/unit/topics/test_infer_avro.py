@@ -1,7 +1,5 @@
 """Columns from Avro and Connect schemas, and from registry schemas that a sample's records name."""
 
-from __future__ import annotations
-
 import json
 from io import BytesIO
 from typing import Any

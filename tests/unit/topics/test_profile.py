@@ -1,7 +1,5 @@
 """Sample profiles: tables, keys, order, unreadable records, sizes, call that reads the topic."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Detection of a sample's format: recorded topics, vectors, other packages, and unknown formats."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """Renderings of a profile: message content is escaped in HTML, in a terminal and in the call."""
 
-from __future__ import annotations
-
 import io
 import json
 import re

@@ -1,7 +1,5 @@
 """Impossible samples: an unreachable broker, invalid options, and sources without named topics."""
 
-from __future__ import annotations
-
 import socket
 
 import pytest

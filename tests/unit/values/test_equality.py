@@ -1,7 +1,5 @@
 """Equality of keys and rows by Spark's SQL, whatever a float's bytes or a map's entry order."""
 
-from __future__ import annotations
-
 import json
 import math
 import struct

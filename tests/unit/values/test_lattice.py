@@ -1,7 +1,5 @@
 """Which type has more values."""
 
-from __future__ import annotations
-
 from decimal import Decimal
 from itertools import product
 

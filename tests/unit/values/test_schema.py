@@ -1,7 +1,5 @@
 """DDL text to columns and back."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given, settings, strategies as st
 

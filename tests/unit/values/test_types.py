@@ -1,7 +1,5 @@
 """Converters: accepted and refused values of each type, without lost or guessed digits."""
 
-from __future__ import annotations
-
 import base64
 import math
 import struct

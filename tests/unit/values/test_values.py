@@ -1,7 +1,5 @@
 """Conversion of canonical values to Python and JSON."""
 
-from __future__ import annotations
-
 import math
 from datetime import date, datetime, time, timedelta, timezone
 from decimal import Decimal

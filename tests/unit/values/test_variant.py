@@ -1,7 +1,5 @@
 """VARIANT columns: JSON that Spark's ``parse_json`` reads, and an error for all else."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The common type of two columns, and the types that are refused."""
 
-from __future__ import annotations
-
 import json
 from decimal import Decimal
 

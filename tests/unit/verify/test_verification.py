@@ -1,7 +1,5 @@
 """The result of a comparison, and the decision whether a key differs, without Spark."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest
