@@ -1,16 +1,27 @@
 """Bad records in the first pass: every mode, for the target of each kind of plan."""
 
+import logging
+import socket
+import time
 from collections import Counter
 from typing import Any
 
 import pytest
 
 from cdc_formats import Event, Format, columns, get_format
-from cdc_formats.errors import SchemaRegistryError, TypeConversionError
-from normalize.core.records import DECODE_COUNTS
+from cdc_formats.errors import (
+    DeadLetterError,
+    MalformedMessageError,
+    SchemaRegistryError,
+    TypeConversionError,
+)
+from normalize import DeadLetter
+from normalize.core.output import Letter
+from normalize.core.records import DECODE_COUNTS, KafkaRecord
 from normalize.decode.collectors import Blocks, CollectorMaker, TypedRows
 from normalize.decode.decode_pass import decode_pass
 from normalize.decode.plan import DecodePlan
+from normalize.kafka.dead_letter import destination_of, send
 from normalize.monitoring.watch import COLUMN
 from tests.support.both_decoders import batch_of
 
@@ -97,3 +108,30 @@ def test_errors_that_no_record_causes_fail_in_every_mode(target, mode):
         SchemaRegistryError, match=r"the schema registry at http://127.0.0.1:9 does not answer"
     ):
         decoded(avro, target, [(None, b"\0\0\0\0\1\0")], mode=mode)
+
+
+# --------------------------------------------------------------------------------------------------
+# Dead letters whose brokers do not answer: a warning soon, and an error in time
+def test_brokers_that_are_down_are_a_warning_soon_and_then_an_error(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    with socket.socket() as probe:  # bound, and not listening
+        probe.bind(("127.0.0.1", 0))
+        servers = f"127.0.0.1:{probe.getsockname()[1]}"
+        options = {"bootstrap.servers": servers, "message.timeout.ms": 1500, "log_level": 0}
+        destination = destination_of(DeadLetter("orders.dead", options), "canal-json", {})
+        record = KafkaRecord("orders", 3, 7, None, None, b"{")
+        letters = [Letter(MalformedMessageError("no JSON"), record)]
+        begun = time.monotonic()
+        with (
+            caplog.at_level(logging.WARNING, "normalize"),
+            pytest.raises(DeadLetterError) as failed,
+        ):
+            send(destination, letters, patience=0.5)
+    assert 1.5 <= time.monotonic() - begun < 10
+    (warning,) = caplog.messages
+    assert warning.startswith("1 dead letters wait for the brokers of 'orders.dead' (brokers: ")
+    assert warning.endswith(
+        "): this task fails unless they are confirmed within 1500 ms (message.timeout.ms)"
+    )
+    assert "the first is orders[3]@7: Local: Message timed out (brokers: " in str(failed.value)

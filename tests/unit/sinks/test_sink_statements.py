@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from datetime import date, datetime
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
 import pytest
 from hypothesis import given, strategies as st
 
-from cdc_formats.errors import SchemaError
+from cdc_formats.errors import ArgumentError, SchemaError
 from cdc_formats.values.schema import to_ddl
+from normalize import DeltaDatabase, DeltaTarget, IcebergTarget, JdbcTarget
 from normalize.dataframe import table_columns
 from normalize.tables.merge import merge_plan
 from normalize.tables.writers.dialects import Dialect, MySql
+from normalize.tables.writers.jdbc import copy_text
 from tests.support.hostile_names import names, spark_type, tables
 
 if TYPE_CHECKING:
@@ -65,3 +69,173 @@ def test_names_change_only_the_quoted_parts_of_a_statement(
     assert statements(table, column_names) == statements(
         "table", [f"n{index}" for index, _ in enumerate(column_names)]
     )
+
+
+# --------------------------------------------------------------------------------------------------
+# Names that databases refuse, and the types of columns in both dialects
+POSTGRESQL, MYSQL = Dialect(), MySql("bin")
+
+
+@pytest.mark.parametrize(
+    ("dialect", "refused", "accepted"),
+    [
+        (POSTGRESQL, ["", "a\0b", "x" * 64, "é" * 32], ["x" * 63, "é" * 31, "x ", "😀"]),
+        (MYSQL, ["", "a\0b", "x" * 65, "x ", "😀"], ["x" * 64, "é" * 64, " x"]),
+    ],
+)
+def test_a_name_that_a_database_cannot_hold_is_refused(
+    dialect: Dialect, refused: list[str], accepted: list[str]
+) -> None:
+    for name in refused:
+        with pytest.raises(
+            SchemaError, match=r"^\[SCHEMA\] the column name '.*: choose another name$"
+        ):
+            dialect.require_name(name)
+    for name in accepted:
+        dialect.require_name(name)
+
+
+def test_a_type_of_the_database() -> None:
+    from pyspark.sql.types import (
+        ArrayType,
+        BinaryType,
+        DecimalType,
+        IntegerType,
+        StringType,
+        StructField,
+        TimestampType,
+        VariantType,
+    )
+
+    text, time = StructField("s", StringType()), StructField("at", TimestampType())
+    assert MYSQL.type(text, in_key=True) == "VARCHAR(255) CHARACTER SET utf8mb4 COLLATE bin"
+    assert MYSQL.type(text, in_key=False) == "LONGTEXT CHARACTER SET utf8mb4"
+    assert MYSQL.type(StructField("b", BinaryType()), in_key=True) == "VARBINARY(255)"
+    assert (MYSQL.type(time, in_key=True), MYSQL.type(time, in_key=False)) == (
+        "TIMESTAMP(6)",
+        "TIMESTAMP(6) NULL",
+    )
+    assert POSTGRESQL.type(text, in_key=True) == POSTGRESQL.type(text, in_key=False) == "TEXT"
+    assert POSTGRESQL.type(StructField("d", DecimalType(20, 4)), in_key=False) == "DECIMAL(20,4)"
+    with pytest.raises(
+        SchemaError,
+        match=(
+            r"column `a` is array<int>, which has no type in the database: convert it to text with "
+            r"to_json"
+        ),
+    ):
+        POSTGRESQL.type(StructField("a", ArrayType(IntegerType())), in_key=False)
+    with pytest.raises(
+        SchemaError, match=r"`v` is variant, which has no type .* declare it as STRING"
+    ):
+        MYSQL.type(StructField("v", VariantType()), in_key=False)
+
+
+# --------------------------------------------------------------------------------------------------
+# Targets: invalid ones are refused, names are quoted, and secrets are not shown
+if TYPE_CHECKING:
+    pass
+
+
+URL = "jdbc:postgresql://localhost/shop"
+
+
+def test_a_jdbc_table_does_not_show_its_secrets() -> None:
+    table = JdbcTarget(
+        URL, "products", user="me", password="hunter2", options={"sslpassword": "hunter3"}
+    )
+    assert (
+        repr(table)
+        == "JdbcTarget(url='jdbc:postgresql://localhost/shop', table='products', user='me')"
+    )
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        f"{URL}?user=me&password=hunter2",
+        f"{URL}?ssl=true&sslpassword=hunter2",
+        "jdbc:mysql://me:hunter2@localhost/shop",
+        "jdbc:mariadb://address=(host=a)(password=hunter2)/shop",
+    ],
+)
+def test_a_password_in_the_url_is_refused_without_being_shown(url: str) -> None:
+    with pytest.raises(ArgumentError, match="has a password in its url") as caught:
+        JdbcTarget(url, "products")
+    assert "hunter2" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("make", "text"),
+    [
+        (lambda: JdbcTarget("jdbc:oracle:thin:@x", "t"), "it must begin with jdbc:postgresql:"),
+        (lambda: JdbcTarget(URL, ""), "'table' or 'schema.table'"),
+        (lambda: JdbcTarget(URL, "a..b"), "'table' or 'schema.table'"),
+        (lambda: DeltaTarget(""), "requires the name of a table"),
+        (lambda: IcebergTarget("lake..t"), "'lake..t' has an empty part"),
+        (lambda: DeltaTarget("shop.a`b"), "an unbalanced backquote"),
+        (lambda: IcebergTarget(None), "requires the name of a table"),  # type: ignore[arg-type]
+    ],
+)
+def test_invalid_tables(make: Any, text: str) -> None:
+    with pytest.raises(ArgumentError, match=text):
+        make()
+
+
+def test_a_path_is_a_table_of_delta() -> None:
+    assert DeltaTarget("s3://lake/products").sql_name == "`delta`.`s3://lake/products`"
+    assert DeltaTarget("/lake/it`s").sql_name == "`delta`.`/lake/it``s`"
+    assert DeltaTarget("shop.products").sql_name == "`shop`.`products`"
+
+
+def test_every_table_name_is_quoted() -> None:
+    assert IcebergTarget("lake.db.t USING x; --").sql_name == "`lake`.`db`.`t USING x; --`"
+    assert DeltaTarget("delta.`/lake/products`").sql_name == "`delta`.`/lake/products`"
+    assert DeltaTarget("shop.`a/b.c``d`").sql_name == "`shop`.`a/b.c``d`"
+
+
+@pytest.mark.parametrize("name", ["lake/products", "./products", "../lake/products"])
+def test_a_relative_path_is_refused(name: str) -> None:
+    with pytest.raises(
+        ArgumentError, match=r"is relative: pass an absolute path \(/lake/shop\) or a URI"
+    ):
+        DeltaTarget(name)
+    with pytest.raises(ArgumentError, match="is relative"):
+        DeltaDatabase(name)
+
+
+# --------------------------------------------------------------------------------------------------
+# Arrow's columns as the text that PostgreSQL's COPY reads
+def test_times_are_in_utc_and_bytes_are_hexadecimal() -> None:
+    at = pa.array([0, None, 1_700_000_000_000_001], pa.timestamp("us", "Europe/Berlin"))
+    table = pa.table({"at": at, "bytes": [b"\x00\xff", b"", None], "no": [None, 1.5, -2e300]})
+    text = copy_text(table)
+    assert text is not None
+    assert text.to_pydict() == {
+        "at": ["1970-01-01 00:00:00.000000+00", None, "2023-11-14 22:13:20.000001+00"],
+        "bytes": ["\\x00ff", "\\x", None],
+        "no": [None, "1.5", "-2e+300"],
+    }
+
+
+@pytest.mark.parametrize(
+    ("kind", "first", "last"),
+    [
+        (pa.date32(), date.min, date.max),
+        (pa.timestamp("us"), datetime.min, datetime.max),
+        (pa.timestamp("us", "UTC"), datetime.min, datetime.max),
+    ],
+)
+def test_only_years_of_four_digits_have_a_text(kind: pa.DataType, first: date, last: date) -> None:
+    numbers = pa.int32() if kind == pa.date32() else pa.int64()
+    least, greatest = pa.array([first, last], kind).cast(numbers).to_pylist()
+
+    def text(*values: int | None) -> pa.Table | None:
+        return copy_text(pa.table({"x": pa.array(values, numbers).cast(kind)}))
+
+    known = text(least, None, greatest)
+    assert known is not None
+    assert [value and value[:4] for value in known["x"].to_pylist()] == ["0001", None, "9999"]
+    assert text(least - 1) is None
+    assert text(greatest + 1) is None
+    assert text(None) is not None

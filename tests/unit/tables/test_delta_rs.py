@@ -1,20 +1,27 @@
 """delta-rs on tables without Spark: which it writes, what it records, and what it says of errors."""
 
 import json
+from collections.abc import Iterator
 from decimal import Decimal
 from pathlib import Path
 from random import Random
+from types import SimpleNamespace
 from typing import Any
 
+import boto3
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable, write_deltalake
+from moto.server import ThreadedMotoServer
 
+from cdc_formats.errors import ArgumentError
 from normalize import DeltaTarget
 from normalize.spark.memory import memory_left
+from normalize.tables.maintenance import Maintainer
 from normalize.tables.merge import merge_plan
-from normalize.tables.targets import ConflictError, RefusedError
+from normalize.tables.policy import Maintenance
+from normalize.tables.targets import ConflictError, RefusedError, TargetError
 from normalize.tables.writers import delta_rs
 
 PLAN = merge_plan(["id", "name"], ["id"])
@@ -262,3 +269,84 @@ def test_pages_of_files_that_the_kernel_can_drop_are_available_memory():
     for statistics in (of_version_2, of_version_1):
         assert memory_left(2000, 1600, statistics) == 900
     assert memory_left(2000, 2100, "anon 2100\n") == 0
+
+
+# --------------------------------------------------------------------------------------------------
+# delta-rs on S3 of a local server, with the credentials that Hadoop's settings have
+ACCOUNT, LOCATION = ("me", "hunter2"), "s3a://lake/orders"
+
+
+@pytest.fixture
+def s3() -> Iterator[str]:
+    """The address of a server with the bucket ``lake``."""
+    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
+    server.start()
+    url = "http://{}:{}".format(*server.get_host_and_port())
+    key, secret = ACCOUNT
+    boto3.client(
+        "s3",
+        endpoint_url=url,
+        aws_access_key_id=key,
+        aws_secret_access_key=secret,
+        region_name="us-east-1",
+    ).create_bucket(Bucket="lake")
+    yield url
+    server.stop()
+
+
+def test_the_second_of_two_commits_of_one_version_fails(s3: str) -> None:
+    settings = {
+        "fs.s3a.access.key": ACCOUNT[0],
+        "fs.s3a.secret.key": ACCOUNT[1],
+        "fs.s3a.endpoint": "https://nowhere:1",
+        "fs.s3a.bucket.lake.endpoint": s3,
+        "fs.s3a.endpoint.region": "us-east-1",
+    }
+    options = delta_rs.storage_options(LOCATION, settings.get)
+    DeltaTable.create("s3://lake/orders", pa.schema([("id", pa.int64())]), storage_options=options)
+    first, second = (delta_rs.open_table(LOCATION, options) for _ in range(2))
+    plan = merge_plan(["id"], ["id"])
+    changes = pa.table({"row_kind": ["+I"], "id": [1]})
+    delta_rs.merge(first, plan, changes, ("q", 1))
+    with pytest.raises(ConflictError):
+        delta_rs.merge(second, plan, changes, ("q", 1))
+    rows = delta_rs.open_table(LOCATION, options).to_pyarrow_table()
+    assert pa.table(rows).to_pylist() == [{"id": 1}]
+
+
+# --------------------------------------------------------------------------------------------------
+# When tables are maintained, and that a failure is a warning
+class Unreachable:
+    """A table whose maintenance fails."""
+
+    sql_name, provider = "`orders`", "delta"
+
+    def __init__(self) -> None:
+        self.tried = 0
+
+    def session(self, spark: Any) -> Any:
+        self.tried += 1
+        raise TargetError("it cannot be reached")
+
+
+def test_a_failure_is_a_warning_and_is_tried_again_at_the_interval(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    table: Any = Unreachable()
+    spark: Any = SimpleNamespace(sparkContext=SimpleNamespace(getLocalProperty=lambda name: None))
+    maintainer = Maintainer()
+    maintainer(spark, table, Maintenance(every="1 hour"))
+    assert table.tried == 0
+    for _ in range(2):
+        maintainer(spark, table, Maintenance(every="0 seconds"))
+    assert table.tried == 2
+    maintainer(spark, table, Maintenance(every="1 hour"))
+    assert table.tried == 2
+    assert caplog.messages[0] == ("`orders`: the maintenance failed: [TARGET] it cannot be reached")
+
+
+@pytest.mark.parametrize(("provider", "least"), [("delta", 7), ("iceberg", 1)])
+def test_a_retention_that_a_running_statement_needs_is_refused(provider: str, least: int) -> None:
+    Maintenance(expire=f"{least} days").check(provider)
+    with pytest.raises(ArgumentError, match=rf"at least '{least} days', or expire=True"):
+        Maintenance(expire=f"{least * 24 - 1} hours").check(provider)
