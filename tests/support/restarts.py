@@ -1,6 +1,6 @@
 """The page `docs/restarts.md`: what its cells say, and what happens to a query.
 
-The tests of its cells are in `tests/spark/sync/test_restarts*.py`, a file for each function.
+The tests of its cells are in `tests/spark/tables/test_restarts*.py`, a file for each function.
 """
 
 from __future__ import annotations

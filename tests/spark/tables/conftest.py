@@ -1,6 +1,6 @@
-"""The function of `sync_database`, with new tables for each test, and a query that is restarted."""
+"""Target tables in Delta and Iceberg, new for each test; the function of a query, and a query that is restarted."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -8,9 +8,18 @@ from pyspark.sql import SparkSession
 
 from tests.support.databases import new_tables
 from tests.support.restarts import Query
+from tests.support.sinking import Sink, lake_sink
 from tests.support.syncing import BoundedSync, NewBoundedSync
 
 
+@pytest.fixture
+def new_sink(spark: SparkSession, tmp_path: Path) -> Callable[[str], Sink]:
+    """A function from a kind to a table that does not exist yet."""
+    return lambda kind: lake_sink(spark, kind, tmp_path)
+
+
+# --------------------------------------------------------------------------------------------------
+# The function of `sync_database`, with new tables for each test, and a query that is restarted
 @pytest.fixture
 def new_sync(spark: SparkSession, tmp_path: Path) -> NewBoundedSync:
     """A function from a kind of table, Delta or Iceberg, to the function of a query."""
