@@ -86,7 +86,7 @@ class Log:
         return rows
 
     def rows(self, events: int) -> dict[int, str]:
-        """The rows of the source after so many events."""
+        """The rows of the source after this many events."""
         return self._rows[events]
 
 

@@ -179,7 +179,7 @@ class Change:
     options : mapping
         The options of the second run; `table` has those of `TableOptions`.
     first : mapping
-        Those of the first run.
+        The options of the first run.
     act : callable
         Changes files or the target.
     messages : sequence of Message

@@ -72,7 +72,7 @@ class Shop:
         return str(number / 4 if "INT" not in kind else number)
 
     def write(self, changes: int) -> None:
-        """Write so many changes in one connection."""
+        """Write this many changes in one connection."""
         self.source.run(*(self.change() for _ in range(changes)))
 
     def change(self) -> str:

@@ -384,6 +384,6 @@ def test_ids_are_compared_at_an_interval_over_one_connection(kafka: Any, option:
     now[0] += INTERVAL
     with pytest.raises(TopicReplacedError, match=f"topic {topic} was deleted and created again"):
         ids.compare(monitor)
-    # Of a topic that appears later, the first id counts.
+    # The first id counts of a topic that appears later.
     of_none = TopicIds.of(options, {})
     of_none.compare(monitor)

@@ -320,7 +320,7 @@ def test_unchanged_values_and_truncates_of_debezium(
     order, source = ORDER | {"photo": "AAEC/w=="}, {"connector": "postgresql", "db": "shop"}
 
     def toasted(quantity: int) -> Message:
-        # Of a text and of bytes.
+        # Placeholders of a text and of bytes.
         unchanged = {
             "name": "__debezium_unavailable_value",
             "photo": "X19kZWJleml1bV91bmF2YWlsYWJsZV92YWx1ZQ==",

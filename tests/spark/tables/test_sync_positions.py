@@ -59,7 +59,7 @@ def test_keys_whose_events_are_delivered_again_or_come_from_another_log(sync: Bo
         1: "a",
         4: "a",
     }
-    # Of the fourth, a failover to a server with smaller numbers and an earlier clock.
+    # The fourth key's server fails over to one with smaller numbers and an earlier clock.
     other_log = event("u", 4, "b", 9, server=2, clock=50)
     assert apply(sync, [deletes[1], other_log], partitions=3) == {4: "b"}
     # Its log is reset.
@@ -113,8 +113,8 @@ def test_partial_rows_complete_only_the_row_before_them(sync: BoundedSync) -> No
             if "deleted_at" not in row
         }
 
-    # Of each key, the update 2 arrives: after the insert; after the update 3; with the delete; after
-    # it.
+    # The update 2 of the four keys arrives after the insert, after the update 3, with the delete, and
+    # after the delete.
     updates = {key: postgresql_event("u", key, "b", 2) for key in range(1, 5)}
     inserts = [postgresql_event("c", key, "a", 1, "long") for key in updates]
     assert applied(*inserts) == dict.fromkeys(updates, ("a", "long"))

@@ -143,7 +143,7 @@ def each_way(
 ) -> Iterator[tuple[DataFrame, PassResult]]:
     """Yield the changes that the driver decodes, and that several tasks of Spark decode.
 
-    Those of the tasks are typed rows, and Arrow's columns on the driver.
+    The tasks' changes are typed rows, and the driver's are columns of Arrow.
     """
     tasks = spark.createDataFrame(table, RECORD_DDL).repartition(3)
     here = changes_on_driver(table, plan, options)

@@ -157,7 +157,7 @@ def test_a_table_is_maintained_and_keeps_the_record_of_its_query(
     if kind == "iceberg":
         done = [*maintain(sync.spark, target, Maintenance(), sync.query, now=LATER)]
         assert "expired and 0 orphan files removed" in done[-1]
-        # That of the last micro-batch, and that of the compaction.
+        # The snapshots of the last micro-batch and of the compaction remain.
         assert sync.spark.table(f"{target.sql_name}.snapshots").count() == 2
     else:
         assert len([*Path(sync.tables.database.target("orders").name).glob("*.parquet")]) == 1

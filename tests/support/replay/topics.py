@@ -34,7 +34,7 @@ class Topic:
         The file's name, without its suffix.
     format : str
     options : mapping
-        Of the format.
+        The format's options.
     database, table : str
         The truth.
     producer : callable

@@ -27,7 +27,7 @@ class Column(NamedTuple):
     name, type : str
     nullable : bool
     precision, scale : int or None
-        Of a number.
+        The digits of a number.
     fraction : int or None
         The digits of a fraction of a second.
     """
