@@ -17,11 +17,11 @@ from cdc_formats.avro.schema_registry import Registry, framed, unframed
 from cdc_formats.errors import (
     ArgumentError,
     FormatOptionError,
-    MalformedMessageError,
     SchemaRegistryError,
     WriterSchemaError,
 )
 from cdc_formats.values.frames import MOST_CONTENT_BYTES, GlueVersion
+from tests.support.error_texts import error_test
 from tests.support.servers.authorities import authority, signed
 from tests.support.servers.registry_front import RegistryFront
 
@@ -89,51 +89,7 @@ def test_schema_ids_are_read_from_headers_and_values(
     assert unframed("value", data, headers) == expected
 
 
-@pytest.mark.parametrize(
-    "data",
-    [
-        b"",
-        b"\0",
-        b"\0\0\0\1",
-        b"\1" + GUID.bytes[:15],
-        b"\2\0\0\0\1avro",
-        b"\3\0" + GUID.bytes[:15],
-        b"\3\1" + GUID.bytes + b"avro",
-        b'{"op": "c"}',
-    ],
-)
-def test_bytes_without_a_schema_id_are_malformed(data: bytes) -> None:
-    with pytest.raises(MalformedMessageError, match="not in a schema registry's framing"):
-        unframed("value", data)
-
-
-@pytest.mark.parametrize(
-    "value", [b"", b"\0\0\0\1", b"\0\0\0\0\1x", b"\1" + GUID.bytes + b"x", b"8"]
-)
-def test_a_header_without_a_schema_id_is_malformed(value: bytes) -> None:
-    with pytest.raises(
-        MalformedMessageError, match="the header __key_schema_id is not a schema id"
-    ):
-        unframed("key", b"\0\0\0\0\1", [("__key_schema_id", value)])
-
-
 COMPRESSED = zlib.compress(b"avro")
-
-
-@pytest.mark.parametrize(
-    ("content", "reason"),
-    [
-        (b"", "the bytes end before it does"),
-        (b"avro", "incorrect header check"),
-        (COMPRESSED[:-1], "the bytes end before it does"),
-        (COMPRESSED[:-1] + b"\0", "incorrect data check"),
-        (COMPRESSED + b"avro", "4 bytes are left over after it"),
-        (zlib.compress(bytes(MOST_CONTENT_BYTES + 1), 1), "it has more than 64 MiB"),
-    ],
-)
-def test_content_that_cannot_be_decompressed_is_malformed(content: bytes, reason: str) -> None:
-    with pytest.raises(MalformedMessageError, match=f"cannot be decompressed: .*{reason}"):
-        unframed("value", b"\3\5" + GUID.bytes + content)
 
 
 # --------------------------------------------------------------------------------------------------
@@ -201,17 +157,6 @@ def test_an_invalid_option_is_an_error_without_secrets(options: dict, text: str)
         get_format("debezium-avro-confluent", **options)
     assert text in str(caught.value)
     assert SECRET not in str(caught.value) + repr(caught.value)
-
-
-def test_without_a_url_nothing_is_read() -> None:
-    with pytest.raises(
-        FormatOptionError, match="url is not set: set it to the schema registry's URL"
-    ):
-        get_format("debezium-avro-confluent").decoder("id INT")
-    with pytest.raises(FormatOptionError, match="avro_confluent_url is not set"):
-        get_format("upsert-kafka", key_format="avro-confluent").decoder(
-            "id INT, n INT", unique_key=["id"]
-        )
 
 
 @pytest.mark.parametrize(
@@ -472,3 +417,58 @@ def test_an_answer_that_is_too_large_is_not_read() -> None:
             assert front.requests == 1
     with RegistryFront(answers=((200, sound),)) as front:
         assert Registry(url=front.url).client.schema(1).top["name"] == "Row"
+
+
+test_error_texts = error_test(
+    __file__,
+    {
+        **{
+            f"bytes without a schema id are malformed, {number}": lambda data=data: unframed(
+                "value", data
+            )
+            for number, data in enumerate(
+                [
+                    b"",
+                    b"\0",
+                    b"\0\0\0\1",
+                    b"\1" + GUID.bytes[:15],
+                    b"\2\0\0\0\1avro",
+                    b"\3\0" + GUID.bytes[:15],
+                    b"\3\1" + GUID.bytes + b"avro",
+                    b'{"op": "c"}',
+                ],
+                1,
+            )
+        },
+        **{
+            f"a header without a schema id is malformed, {number}": lambda value=value: unframed(
+                "key", b"\0\0\0\0\1", [("__key_schema_id", value)]
+            )
+            for number, value in enumerate(
+                [b"", b"\0\0\0\1", b"\0\0\0\0\1x", b"\1" + GUID.bytes + b"x", b"8"], 1
+            )
+        },
+        **{
+            f"content that cannot be decompressed is malformed, {number}": lambda content=content: (
+                unframed("value", b"\3\5" + GUID.bytes + content)
+            )
+            for number, content in enumerate(
+                [
+                    b"",
+                    b"avro",
+                    COMPRESSED[:-1],
+                    COMPRESSED[:-1] + b"\0",
+                    COMPRESSED + b"avro",
+                    zlib.compress(bytes(MOST_CONTENT_BYTES + 1), 1),
+                ],
+                1,
+            )
+        },
+        "without a url nothing is read, 1": lambda: get_format("debezium-avro-confluent").decoder(
+            "id INT"
+        ),
+        "without a url nothing is read, 2": lambda: get_format(
+            "upsert-kafka", key_format="avro-confluent"
+        ).decoder("id INT, n INT", unique_key=["id"]),
+    },
+)

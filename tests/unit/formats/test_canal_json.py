@@ -9,6 +9,7 @@ from cdc_formats import ABSENT, Change, Ignored, KeyedChange, RowKind, get_forma
 from cdc_formats.errors import MissingBeforeImageError, PartialImageError, TypeConversionError
 from cdc_formats.events import ControlEvent
 from tests.support.both_decoders import differences, natively, odd_places, source_of
+from tests.support.error_texts import error_test
 
 U, V, INS, D = RowKind.UPDATE_BEFORE, RowKind.UPDATE_AFTER, RowKind.INSERT, RowKind.DELETE
 
@@ -107,12 +108,6 @@ def test_a_partial_update_with_another_primary_key_than_the_tables_is_refused() 
         assert upserts(value, key="s", binlog_row_image="FULL") == [
             KeyedChange(("b",), (1, None, "b"))
         ]
-
-
-@pytest.mark.parametrize("old", [b'"old":{},', b'"old":"text",', b'"old":[5],'])
-def test_an_invalid_old_is_an_error_in_a_delete_too(old: bytes) -> None:
-    with pytest.raises(ValueError, match=r"at `\$\.old"):
-        decode(b'{"type":"DELETE",%s"data":[{"id":"1"}]}' % old)
 
 
 @pytest.mark.parametrize(
@@ -383,3 +378,16 @@ def test_the_encoder_is_canals() -> None:
         (1, "scooter"),
         (1, "bike"),
     ]
+
+
+test_error_texts = error_test(
+    __file__,
+    {
+        **{
+            f"an invalid old is an error in a delete too, {number}": lambda old=old: decode(
+                b'{"type":"DELETE",%s"data":[{"id":"1"}]}' % old
+            )
+            for number, old in enumerate([b'"old":{},', b'"old":"text",', b'"old":[5],'], 1)
+        },
+    },
+)

@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from cdc_formats import ControlEvent, Ignored, get_format
-from cdc_formats.errors import MalformedMessageError
 from cdc_formats.topics.inference import infer_schema
 from cdc_formats.topics.profile import profile_records
 from normalize.decode.collectors import TypedRows
 from tests.support.both_decoders import differences, odd_share, source_of
+from tests.support.error_texts import error_test
 from tests.support.examples import examples
 from tests.support.json_bytes import json_bytes
 from tests.support.samples import sample
@@ -201,22 +201,6 @@ def test_an_envelope_in_a_payload_is_read(schema_include: Any) -> None:
     assert format.control_event(None, wrapped(ddl), Ignored.DDL).statement == ddl["ddl"]
 
 
-def test_a_bare_message_and_a_schema_block_are_refused_as_the_option_says() -> None:
-    with pytest.raises(
-        MalformedMessageError,
-        match="no schema block, and schema_include is True: set it to False or 'auto'",
-    ):
-        get_format("debezium-json", schema_include=True).decoder("id INT").decode(
-            None, json_bytes(INSERT)
-        )
-    with pytest.raises(
-        MalformedMessageError, match="has a schema block, and schema_include is False"
-    ):
-        get_format("debezium-json", schema_include=False).decoder("id INT").decode(
-            None, wrapped(INSERT, schema=None)
-        )
-
-
 @pytest.mark.parametrize(("schema_include", "most_odd"), [("auto", 2), (False, 2), (True, 2)])
 def test_envelopes_in_payloads_are_decoded_together(schema_include: Any, most_odd: int) -> None:
     records = [
@@ -316,3 +300,20 @@ def test_a_key_of_upsert_kafka_in_a_payload_is_read(
         assert not differences(source, records, TypedRows)
     of_payload = get_format("upsert-kafka").decoder("payload STRING", unique_key=["payload"])
     assert of_payload.upserts(key, None)[0].key == ('{"id":1}',)
+
+
+test_error_texts = error_test(
+    __file__,
+    {
+        "a bare message and a schema block are refused as the option says, 1": lambda: (
+            get_format("debezium-json", schema_include=True)
+            .decoder("id INT")
+            .decode(None, json_bytes(INSERT))
+        ),
+        "a bare message and a schema block are refused as the option says, 2": lambda: (
+            get_format("debezium-json", schema_include=False)
+            .decoder("id INT")
+            .decode(None, wrapped(INSERT, schema=None))
+        ),
+    },
+)

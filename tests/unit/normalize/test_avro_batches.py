@@ -9,9 +9,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings, strategies as st
 
 from cdc_formats.avro.reader import AvroSchema
-from cdc_formats.errors import DecodeError
 from normalize.decode.avro_batches import PARTS, MessageBytes, avro_reader, marks_of
 from tests.support.avro import schemas, written
+from tests.support.error_texts import error_test
 from tests.support.examples import examples
 
 MESSAGE = msgspec.defstruct("Message", [("value", Any), ("added", Any, "default")])
@@ -262,6 +262,11 @@ def test_the_container_is_one_that_fastavro_reads() -> None:
     assert list(fastavro.reader(BytesIO(header))) == []
 
 
-def test_fastavro_refuses_what_is_left_to_it() -> None:
-    with pytest.raises(DecodeError):
-        AvroSchema(of(["null", "string"])).read(b"\4\2a")
+test_error_texts = error_test(
+    __file__,
+    {
+        "fastavro refuses what is left to it": lambda: AvroSchema(of(["null", "string"])).read(
+            b"\4\2a"
+        ),
+    },
+)

@@ -13,7 +13,6 @@ from cdc_formats.errors import (
     DeadLetterError,
     MalformedMessageError,
     SchemaRegistryError,
-    TypeConversionError,
 )
 from normalize import DeadLetter
 from normalize.core.output import Letter
@@ -24,6 +23,7 @@ from normalize.decode.plan import DecodePlan
 from normalize.kafka.dead_letter import destination_of, send
 from normalize.monitoring.watch import COLUMN
 from tests.support.both_decoders import batch_of
+from tests.support.error_texts import error_test
 
 TARGETS = (Blocks, TypedRows)
 MODES = ("FAILFAST", "DROPMALFORMED", "PERMISSIVE")
@@ -50,15 +50,6 @@ def decoded(
             counts.update(dict(zip(DECODE_COUNTS, of_row or (), strict=False)))
             rows += [] if of_row else [row]
     return rows, counts
-
-
-@pytest.mark.parametrize("target", TARGETS)
-def test_failfast_raises_the_error_with_the_record(target):
-    with pytest.raises(
-        TypeConversionError,
-        match=r"expected `INT`.* - at `\$\.after\.id` of the value in t\[0\]@1; it begins b'",
-    ):
-        decoded(get_format("debezium-json"), target)
 
 
 @pytest.mark.parametrize("target", TARGETS)
@@ -135,3 +126,16 @@ def test_brokers_that_are_down_are_a_warning_soon_and_then_an_error(
         "): this task fails unless they are confirmed within 1500 ms (message.timeout.ms)"
     )
     assert "the first is orders[3]@7: Local: Message timed out (brokers: " in str(failed.value)
+
+
+test_error_texts = error_test(
+    __file__,
+    {
+        **{
+            f"failfast raises the error with the record, {number}": lambda target=target: decoded(
+                get_format("debezium-json"), target
+            )
+            for number, target in enumerate(TARGETS, 1)
+        },
+    },
+)

@@ -24,6 +24,7 @@ from normalize.core.guard import (
 )
 from normalize.core.state import Layout
 from normalize.kafka.topics import topic_descriptions
+from tests.support.error_texts import error_test
 from tests.support.paths import VECTORS
 
 LAYOUT = Layout(4, columns("id INT, price DECIMAL(5,2)"), ("id",))
@@ -58,28 +59,6 @@ def checked(
     for batch, of_batch in zip(batches, each, strict=True):
         stored = check(stored, batch, layout, of_batch, 0)
     return stored
-
-
-@pytest.mark.parametrize(
-    ("tables", "options"),
-    [
-        ([table("orders"), table("items")], "table_include"),
-        ([table("orders"), table("orders", "other")], "database_include"),
-        ([table("orders"), table("items", "other")], "database_include and table_include"),
-        ([table(None), table(None, topic="u")], None),
-        ([table("orders"), table(None, topic="u")], None),
-    ],
-    ids=["table", "database", "both", "topics", "a topic without names"],
-)
-def test_two_tables_are_an_error_that_shows_the_options(tables, options):
-    with pytest.raises(
-        SeveralTablesError,
-        match=f"select one with {options} in format_options" if options else "topics t and u",
-    ):
-        NAMES.merged([], tables)
-    stored = check(None, [PartitionSummary("t", 0, 0, tables[:1])], LAYOUT, Expected(NAMES), 0)
-    with pytest.raises(SeveralTablesError):
-        check(stored, [PartitionSummary("t", 0, 0, tables[1:])], LAYOUT, Expected(NAMES), 0)
 
 
 def test_a_table_is_one_table_in_several_topics_and_without_its_name():
@@ -127,21 +106,6 @@ def test_every_format_names_its_tables_by_metadata_and_options_that_it_has():
         "op-json",
         "upsert-kafka",
     ]
-
-
-@pytest.mark.parametrize(
-    "other",
-    [
-        Layout(8, LAYOUT.columns, ("id",)),
-        Layout(4, LAYOUT.columns, ("price",)),
-        Layout(4, columns("id INT, price DECIMAL(4,2)"), ("id",)),
-    ],
-    ids=["key groups", "primary key", "narrower column"],
-)
-def test_a_layout_that_differs_from_the_checkpoint_is_refused(other):
-    stored = checked([seen(0, 1)], expected=Expected())
-    with pytest.raises(StateVersionError):
-        check(stored, [seen(0, 2)], other, Expected(), 0)
 
 
 def test_the_guard_of_a_released_version_goes_on_and_that_of_a_compact_state_is_refused():
@@ -202,12 +166,6 @@ def test_records_that_cannot_be_late_are_no_error(last):
     assert checked([seen(0, 1)], [seen(0, 5), seen(2, 10)], last, expected=described(2))
 
 
-def test_partitions_that_are_added_twice_are_distinguished_after_a_restart():
-    grown = [described(1), described(2), described(4), described(4)]
-    with pytest.raises(PartitionsAddedError, match=r"t\[3\] was added .* older ones of t\[1\]"):
-        checked([seen(0, 1)], [seen(1, 5)], [seen(3, 20)], [seen(1, 15)], expected=grown)
-
-
 def test_late_records_in_an_original_partition_are_no_error():
     assert checked([seen(0, 1)], [seen(1, 50)], [seen(0, 2)], expected=described(2))
 
@@ -219,3 +177,70 @@ def test_topics_that_kafka_does_not_describe_are_a_warning(caplog):
         )
     assert "cannot detect a topic that was deleted and created again" in caplog.text
     assert "localhost" not in caplog.text
+
+
+test_error_texts = error_test(
+    __file__,
+    {
+        **{
+            f"two tables are an error that shows the options (1), {number}": lambda tables=tables: (
+                NAMES.merged([], tables)
+            )
+            for number, tables in enumerate(
+                [
+                    [table("orders"), table("items")],
+                    [table("orders"), table("orders", "other")],
+                    [table("orders"), table("items", "other")],
+                    [table(None), table(None, topic="u")],
+                    [table("orders"), table(None, topic="u")],
+                ],
+                1,
+            )
+        },
+        **{
+            f"two tables are an error that shows the options (2), {number}": lambda tables=tables: (
+                check(
+                    check(
+                        None, [PartitionSummary("t", 0, 0, tables[:1])], LAYOUT, Expected(NAMES), 0
+                    ),
+                    [PartitionSummary("t", 0, 0, tables[1:])],
+                    LAYOUT,
+                    Expected(NAMES),
+                    0,
+                )
+            )
+            for number, tables in enumerate(
+                [
+                    [table("orders"), table("items")],
+                    [table("orders"), table("orders", "other")],
+                    [table("orders"), table("items", "other")],
+                    [table(None), table(None, topic="u")],
+                    [table("orders"), table(None, topic="u")],
+                ],
+                1,
+            )
+        },
+        **{
+            f"a layout that differs from the checkpoint is refused, {number}": lambda other=other: (
+                check(
+                    checked([seen(0, 1)], expected=Expected()), [seen(0, 2)], other, Expected(), 0
+                )
+            )
+            for number, other in enumerate(
+                [
+                    Layout(8, LAYOUT.columns, ("id",)),
+                    Layout(4, LAYOUT.columns, ("price",)),
+                    Layout(4, columns("id INT, price DECIMAL(4,2)"), ("id",)),
+                ],
+                1,
+            )
+        },
+        "partitions that are added twice are distinguished after a restart": lambda: checked(
+            [seen(0, 1)],
+            [seen(1, 5)],
+            [seen(3, 20)],
+            [seen(1, 15)],
+            expected=[described(1), described(2), described(4), described(4)],
+        ),
+    },
+)

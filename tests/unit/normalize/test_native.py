@@ -379,7 +379,7 @@ def test_a_package_in_a_zip_is_decoded_by_python(tmp_path: Path) -> None:
 
 @needs_native
 def test_a_panic_is_an_error_of_the_task() -> None:
-    # So many numbered fields are a defect of the caller: no memory has their size.
+    # This many numbered fields are a defect of the caller: no memory has their size.
     many = "decoder([('t', 'text', None, 2**62), *fields]).decode(pa.array([b'{}'], pa.binary()))"
     printed = run(f"{BATCHES}\ntry:\n    {many}\nexcept RuntimeError as error:\n    print(error)")
     assert printed == (

@@ -4,10 +4,9 @@ from random import Random
 from typing import Any
 
 import pyarrow as pa
-import pytest
 
-from cdc_formats.errors import ArgumentError, MissingFieldError
-from normalize.tables.latest import ChangeOrderError, check_rows, last_rows
+from normalize.tables.latest import check_rows, last_rows
+from tests.support.error_texts import error_test
 from tests.support.sinking import random_changelog
 
 _SCHEMA = pa.schema(
@@ -43,16 +42,25 @@ def test_the_last_change_agrees_with_a_dict_also_if_held_rows_are_reduced() -> N
     check_rows(found, _KEYS)
 
 
-@pytest.mark.parametrize(
-    ("tasks", "error", "text"),
-    [
-        ([[(None, 1, 1, 1), ("+I", 1, 1, 2)]], ArgumentError, "a row has no row_kind"),
-        ([[("?", 1, 1, 1), ("+U", 1, 1, 1)]], ArgumentError, "or one other than"),
-        ([[("+I", 1, None, 1)]], MissingFieldError, "`id` is part of the primary key and is null"),
-        ([[("+I", 1, 1, 1)], [("-D", 1, 1, 1)]], ChangeOrderError, "in several partitions"),
-    ],
+test_error_texts = error_test(
+    __file__,
+    {
+        **{
+            f"an unknown last change is an error, {number}": lambda tasks=tasks: check_rows(
+                pa.Table.from_batches(
+                    [each for task in tasks for each in last_rows([batch_of(task)], keys=_KEYS)]
+                ),
+                _KEYS,
+            )
+            for number, tasks in enumerate(
+                [
+                    [[(None, 1, 1, 1), ("+I", 1, 1, 2)]],
+                    [[("?", 1, 1, 1), ("+U", 1, 1, 1)]],
+                    [[("+I", 1, None, 1)]],
+                    [[("+I", 1, 1, 1)], [("-D", 1, 1, 1)]],
+                ],
+                1,
+            )
+        },
+    },
 )
-def test_an_unknown_last_change_is_an_error(tasks: Any, error: Any, text: str) -> None:
-    found = [each for task in tasks for each in last_rows([batch_of(task)], keys=_KEYS)]
-    with pytest.raises(error, match=text):
-        check_rows(pa.Table.from_batches(found), _KEYS)

@@ -1,7 +1,5 @@
 """The layout's options: what is read, what each table format refuses, and `CREATE TABLE`."""
 
-from typing import Any
-
 import pytest
 
 from cdc_formats.errors import ArgumentError
@@ -9,6 +7,7 @@ from normalize import DeltaDatabase, DeltaTarget, IcebergTarget
 from normalize.tables.layout import Layout, StoredLayout
 from normalize.tables.table_options import TableOptions
 from normalize.tables.writers.lake import create_statement
+from tests.support.error_texts import error_test
 
 
 def test_the_statements_of_a_new_table_quote_every_name() -> None:
@@ -27,29 +26,6 @@ def test_the_statements_of_a_new_table_quote_every_name() -> None:
         "CREATE TABLE IF NOT EXISTS `delta`.`/lake/t` (`i``d` int, `at` date, `at_month` STRING "
         "GENERATED ALWAYS AS (DATE_FORMAT(`at`, 'yyyy-MM'))) USING delta PARTITIONED BY (`at_month`)"
     )
-
-
-@pytest.mark.parametrize(
-    "partition_by", ["week(at)", "bucket(id)", "day(3, at)", "day(a.b)", "bucket(0, id)"]
-)
-def test_a_partition_that_no_table_has_is_refused(partition_by: str) -> None:
-    with pytest.raises(ArgumentError, match=r"partition_by has .*: write a column, year"):
-        TableOptions(partition_by=[partition_by])
-
-
-@pytest.mark.parametrize(
-    ("options", "text"),
-    [
-        (
-            {"partition_by": "bucket(4, id)"},
-            r"which Delta does not have: write cluster_by=\['id'\]",
-        ),
-        ({"partition_by": "id", "cluster_by": "id"}, "cannot be combined for Delta"),
-    ],
-)
-def test_what_delta_refuses(options: dict[str, Any], text: str) -> None:
-    with pytest.raises(ArgumentError, match=text):
-        DeltaDatabase("/lake", **options)
 
 
 def test_the_columns_of_a_layout() -> None:
@@ -83,3 +59,30 @@ def test_the_partitions_of_iceberg_are_replaced() -> None:
         "ALTER TABLE `shop`.`orders` DROP PARTITION FIELD days(at)",
         "ALTER TABLE `shop`.`orders` ADD PARTITION FIELD months(`at`)",
     ]
+
+
+test_error_texts = error_test(
+    __file__,
+    {
+        **{
+            f"a partition that no table has is refused, {number}": lambda partition_by=partition_by: (
+                TableOptions(partition_by=[partition_by])
+            )
+            for number, partition_by in enumerate(
+                ["week(at)", "bucket(id)", "day(3, at)", "day(a.b)", "bucket(0, id)"], 1
+            )
+        },
+        **{
+            f"what delta refuses, {number}": lambda options=options: DeltaDatabase(
+                "/lake", **options
+            )
+            for number, options in enumerate(
+                [
+                    {"partition_by": "bucket(4, id)"},
+                    {"partition_by": "id", "cluster_by": "id"},
+                ],
+                1,
+            )
+        },
+    },
+)

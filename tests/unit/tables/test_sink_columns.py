@@ -20,6 +20,7 @@ from normalize.tables.targets import TRIES, ConflictError, TargetError, repeat_c
 from normalize.tables.writers.delta import DeltaTarget
 from normalize.tables.writers.iceberg import IcebergTarget
 from normalize.tables.writers.lake import LakeTarget, column_definition
+from tests.support.error_texts import error_test
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -63,74 +64,6 @@ SOFT = replace(ROWS, fields=fields("id", "deleted_at"), deleted_column="deleted_
 VERSIONS = replace(
     ROWS, fields=fields("id", "__START_AT", "__END_AT"), versions=True, on_new_column="add"
 )
-
-
-@pytest.mark.parametrize(
-    ("spec", "columns", "text"),
-    [
-        (
-            ROWS,
-            ["id", "NAME"],
-            (
-                "t has no column weight: run ADD weight, or pass on_new_column='add', which does "
-                "this, or 'ignore', "
-            ),
-        ),
-        (
-            ROWS,
-            ["id"],
-            (
-                "t has no column Name, weight: run ADD Name; ADD weight, or pass "
-                "on_new_column='add', which does this, or "
-            ),
-        ),
-        (
-            replace(ROWS, on_new_column="ignore"),
-            ["Name", "weight"],
-            "t has no column id, which is part of the primary key",
-        ),
-        (
-            replace(ROWS, on_new_column="add"),
-            ["Name", "weight"],
-            "t has no column id, which is part of the primary key",
-        ),
-        (
-            replace(ROWS, on_new_column="add"),
-            ["id", "__start_at"],
-            "t is a history, with the column __START_AT: pass scd_type=2, or ",
-        ),
-        (
-            SOFT,
-            ["id"],
-            "t has no column deleted_at, which deletes='soft' requires: run ADD deleted_at",
-        ),
-        (
-            replace(SOFT, on_new_column="ignore"),
-            ["id"],
-            "t has no column deleted_at, which deletes='soft' requires: run ADD deleted_at",
-        ),
-        (
-            VERSIONS,
-            ["id"],
-            (
-                "t has no column __START_AT, __END_AT, which scd_type=2 requires: run ADD "
-                "__START_AT; ADD __END_AT, and then"
-            ),
-        ),
-        (
-            VERSIONS,
-            ["id", "__START_AT"],
-            (
-                "t has no column __END_AT, which scd_type=2 requires: run ADD __END_AT, and then "
-                "set __START_AT"
-            ),
-        ),
-    ],
-)
-def test_a_missing_column_is_refused(spec: TableSpec, columns: list[str], text: str) -> None:
-    with pytest.raises(SchemaError) as refused:
-        missing_columns("t", spec, columns, altered)
-    assert str(refused.value).removeprefix("[SCHEMA] ").startswith(text)
 
 
 @pytest.mark.parametrize(
@@ -354,3 +287,29 @@ def test_another_error_is_not_retried() -> None:
     with pytest.raises(TargetError, match="no"):
         repeat_conflicts(commit, pause=commit.pauses.append)
     assert commit.calls == 1
+
+
+test_error_texts = error_test(
+    __file__,
+    {
+        **{
+            f"a missing column is refused, {number}": lambda spec=spec, columns=columns: (
+                missing_columns("t", spec, columns, altered)
+            )
+            for number, (spec, columns) in enumerate(
+                [
+                    (ROWS, ["id", "NAME"]),
+                    (ROWS, ["id"]),
+                    (replace(ROWS, on_new_column="ignore"), ["Name", "weight"]),
+                    (replace(ROWS, on_new_column="add"), ["Name", "weight"]),
+                    (replace(ROWS, on_new_column="add"), ["id", "__start_at"]),
+                    (SOFT, ["id"]),
+                    (replace(SOFT, on_new_column="ignore"), ["id"]),
+                    (VERSIONS, ["id"]),
+                    (VERSIONS, ["id", "__START_AT"]),
+                ],
+                1,
+            )
+        },
+    },
+)

@@ -17,7 +17,6 @@ from cdc_formats.errors import (
     DecodeError,
     FormatOptionError,
     InferenceError,
-    SchemaError,
 )
 from cdc_formats.registry import get_format
 from cdc_formats.testing import damaged
@@ -31,6 +30,7 @@ from cdc_formats.topics.inference.source_types import (
 )
 from cdc_formats.topics.profile import profile_records
 from cdc_formats.values.connect_schema import CONNECT
+from tests.support.error_texts import error_test
 from tests.support.paths import TOPICS
 from tests.support.replay import producers, truth
 from tests.support.samples import recorded, sample
@@ -643,23 +643,6 @@ def test_several_tables_are_an_error_that_lists_them_unless_a_filter_selects_the
     assert both.notes == ("the filters select 2 tables, which are read as one",)
 
 
-def test_a_sample_without_rows_is_an_error_that_describes_it() -> None:
-    ddl = {"type": "CREATE", "isDdl": True}
-    with pytest.raises(
-        InferenceError,
-        match=(
-            r"no row of canal-json .* \(ignored: 1 DDL, 1 TOMBSTONE; 1 could not be read, the "
-            r"first: "
-        ),
-    ):
-        infer_schema(
-            [(None, json.dumps(ddl).encode()), (None, None), (None, b"{secret")],
-            format="canal-json",
-        )
-    with pytest.raises(InferenceError, match=r"\(ignored: none\)"):
-        infer_schema([], format="canal-json")
-
-
 def test_records_that_cannot_be_read_are_noted_without_their_data() -> None:
     inferred = infer_schema(
         [(None, b'{"op": "+I", "data": {"id": 1}}'), (None, b'{"op": "secret"}')],
@@ -697,11 +680,6 @@ def test_json_nulls_of_an_upsert_topic_are_noted() -> None:
     assert inferred.notes == ()
 
 
-def test_csv_has_no_column_names_to_infer_from() -> None:
-    with pytest.raises(InferenceError, match="value_format 'csv' has no column names"):
-        infer_schema([(b"1", b"1,2")], format="upsert-kafka", value_format="csv", key_format="csv")
-
-
 def test_a_custom_formats_schema_is_inferred_from_values() -> None:
     class Plain(Format):
         identifier = "plain-of-test"
@@ -713,13 +691,6 @@ def test_a_custom_formats_schema_is_inferred_from_values() -> None:
         infer_schema([(None, b'{"id": 1, "at": "2025-01-02"}')], format=Plain()).ddl
         == "id BIGINT, at DATE"
     )
-
-
-def test_options_require_a_format_name() -> None:
-    with pytest.raises(ArgumentError, match="options require a format's name"):
-        infer_schema([], format=get_format("canal-json"), table_include="t")
-    with pytest.raises(ArgumentError, match="options require a format's name"):
-        infer_subject("t-value", format=get_format("canal-json"), table_include="t")
 
 
 def test_to_dict_returns_json_values() -> None:
@@ -1006,28 +977,6 @@ def test_a_type_may_be_defined_by_another_schema() -> None:
 
 
 @pytest.mark.parametrize(
-    ("avro", "reason"),
-    [
-        (["int", "string"], "an Avro union of 2 types has no column type"),
-        ([record({"name": "a", "type": "int"}, name="A"), "string"], "an Avro union of 2 types"),
-    ],
-)
-def test_an_avro_type_without_a_column_type_is_refused(avro: Any, reason: str) -> None:
-    with pytest.raises(SchemaError, match=reason):
-        column(avro)
-    with pytest.raises(SchemaError, match="expected a Connect schema of a struct"):
-        avro_columns(AvroSchema("int"))
-
-
-@pytest.mark.parametrize(
-    "field", [{"type": "array"}, {"type": "map", "keys": {"type": "string"}}, {"type": "int128"}]
-)
-def test_an_invalid_connect_schema_is_refused(field: dict) -> None:
-    with pytest.raises(SchemaError, match=r"has no '|unsupported Connect type 'int128' of 'x'"):
-        connect_columns({"type": "struct", "fields": [{**field, "field": "x"}]})
-
-
-@pytest.mark.parametrize(
     ("text", "expected"),
     [
         ("TINYINT(1)", "TINYINT"),
@@ -1195,11 +1144,6 @@ def test_vectors_give_the_schema_they_were_written_with() -> None:
     assert inferred.notes == ()
 
 
-def test_avro_without_a_registry_has_no_column_names() -> None:
-    with pytest.raises(InferenceError, match="value_format 'avro' has no column names"):
-        infer_schema([], format="upsert-kafka", key_format="raw", value_format="avro")
-
-
 # --------------------------------------------------------------------------------------------------
 # by subject
 
@@ -1253,3 +1197,59 @@ def test_a_subject_that_describes_no_table_is_an_error() -> None:
         infer_subject("text-value", format="debezium-json")
     with pytest.raises(FormatOptionError, match="url is not set"):
         infer_subject("text-value", format="debezium-avro-confluent")
+
+
+test_error_texts = error_test(
+    __file__,
+    {
+        "a sample without rows is an error that describes it, 1": lambda: infer_schema(
+            [
+                (None, json.dumps({"type": "CREATE", "isDdl": True}).encode()),
+                (None, None),
+                (None, b"{secret"),
+            ],
+            format="canal-json",
+        ),
+        "a sample without rows is an error that describes it, 2": lambda: infer_schema(
+            [], format="canal-json"
+        ),
+        "csv has no column names to infer from": lambda: infer_schema(
+            [(b"1", b"1,2")], format="upsert-kafka", value_format="csv", key_format="csv"
+        ),
+        "options require a format name, 1": lambda: infer_schema(
+            [], format=get_format("canal-json"), table_include="t"
+        ),
+        "options require a format name, 2": lambda: infer_subject(
+            "t-value", format=get_format("canal-json"), table_include="t"
+        ),
+        **{
+            f"an avro type without a column type is refused (1), {number}": lambda avro=avro: (
+                column(avro)
+            )
+            for number, avro in enumerate(
+                [
+                    ["int", "string"],
+                    [record({"name": "a", "type": "int"}, name="A"), "string"],
+                ],
+                1,
+            )
+        },
+        "avro columns of a schema that is no record": lambda: avro_columns(AvroSchema("int")),
+        **{
+            f"an invalid connect schema is refused, {number}": lambda field=field: connect_columns(
+                {"type": "struct", "fields": [{**field, "field": "x"}]}
+            )
+            for number, field in enumerate(
+                [
+                    {"type": "array"},
+                    {"type": "map", "keys": {"type": "string"}},
+                    {"type": "int128"},
+                ],
+                1,
+            )
+        },
+        "avro without a registry has no column names": lambda: infer_schema(
+            [], format="upsert-kafka", key_format="raw", value_format="avro"
+        ),
+    },
+)

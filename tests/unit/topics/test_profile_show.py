@@ -15,11 +15,12 @@ from hypothesis import given, settings, strategies as st
 from rich.console import Console
 
 from cdc_formats import Event, Format, Ignored, read_object, registry
-from cdc_formats.errors import FormatOptionError, MissingFieldError, UnknownFormatError, printable
+from cdc_formats.errors import MissingFieldError, printable
 from cdc_formats.topics.encodings import SampledRecord
 from cdc_formats.topics.profile import TopicProfile, profile_records
 from cdc_formats.topics.profile.terminal import tracked
 from tests.support.databases import debezium
+from tests.support.error_texts import error_test
 from tests.support.examples import examples
 from tests.support.paths import RECORDS
 from tests.support.samples import call_of, messages, recorded, sample
@@ -527,15 +528,6 @@ def test_avro_values_without_fastavro_are_an_error_that_names_it() -> None:
     assert (done.stdout, done.stderr) == (expected, "")
 
 
-def test_an_option_that_no_format_has_is_an_error() -> None:
-    with pytest.raises(FormatOptionError, match="no format has an option decimals"):
-        profile_records(messages({"id": 1}), decimals="precise")
-    with pytest.raises(
-        FormatOptionError, match="Did you mean decimal_handling_mode for decimal_handeling_mode"
-    ):
-        profile_records(messages({"id": 1}), decimal_handeling_mode="precise")
-
-
 def test_a_given_format_is_not_detected_again() -> None:
     profile = profile_records(
         messages({"id": 1, "name": "bike"}), format="debezium-flat-json", add_fields_prefix="x_"
@@ -546,8 +538,6 @@ def test_a_given_format_is_not_detected_again() -> None:
         1,
     )
     assert profile.tables[0].options == {"add_fields_prefix": "x_"}
-    with pytest.raises(UnknownFormatError):
-        profile_records([], format="nonsense")
 
 
 def test_a_registrys_secrets_never_appear(schemas: str) -> None:
@@ -566,3 +556,17 @@ def test_a_registrys_secrets_never_appear(schemas: str) -> None:
     ]
     assert all("lovelace" not in text for text in shown)
     assert 'replace "..." with the secret' in profile.call()
+
+
+test_error_texts = error_test(
+    __file__,
+    {
+        "an option that no format has is an error, 1": lambda: profile_records(
+            messages({"id": 1}), decimals="precise"
+        ),
+        "an option that no format has is an error, 2": lambda: profile_records(
+            messages({"id": 1}), decimal_handeling_mode="precise"
+        ),
+        "a given format is not detected again": lambda: profile_records([], format="nonsense"),
+    },
+)

@@ -7,6 +7,7 @@ import pytest
 from cdc_formats.errors import ArgumentError, KafkaUnavailableError
 from cdc_formats.topics.kafka import sample_topic
 from normalize import from_kafka_changelog
+from tests.support.error_texts import error_test
 
 
 def test_an_unreachable_broker_is_an_error_without_secrets() -> None:
@@ -36,26 +37,29 @@ def test_an_invalid_option_is_named_without_its_value(config: dict) -> None:
     assert "lovelace" not in str(caught.value)
 
 
-@pytest.mark.parametrize(
-    ("more", "error"),
-    [
-        (
-            {"subscribePattern": "a.*"},
-            "only named topics can be sampled: pass schema, or the topics",
-        ),
-        ({"assign": "{"}, "the option assign is not JSON"),
-        (
-            {
-                "subscribe": "a",
-                "kafka.sasl.mechanism": "GSSAPI",
-                "kafka.security.protocol": "SASL_SSL",
-            },
-            "librdkafka samples the topic, but .*GSSAPI.*: pass schema",
-        ),
-    ],
+test_error_texts = error_test(
+    __file__,
+    {
+        **{
+            f"a source that cannot be sampled needs a schema, {number}": lambda more=more: (
+                from_kafka_changelog(
+                    None,
+                    format="canal-json",
+                    options={"kafka.bootstrap.servers": "localhost:1", **more},
+                )
+            )
+            for number, more in enumerate(
+                [
+                    {"subscribePattern": "a.*"},
+                    {"assign": "{"},
+                    {
+                        "subscribe": "a",
+                        "kafka.sasl.mechanism": "GSSAPI",
+                        "kafka.security.protocol": "SASL_SSL",
+                    },
+                ],
+                1,
+            )
+        },
+    },
 )
-def test_a_source_that_cannot_be_sampled_needs_a_schema(more: dict, error: str) -> None:
-    with pytest.raises(ArgumentError, match=error):
-        from_kafka_changelog(
-            None, format="canal-json", options={"kafka.bootstrap.servers": "localhost:1", **more}
-        )

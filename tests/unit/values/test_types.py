@@ -24,6 +24,7 @@ from cdc_formats.values.schema import TYPE_NAMES, SqlType, backquoted, name_part
 from cdc_formats.values.times import epoch_unit
 from cdc_formats.values.types import TYPES, converter, cuts, holds, wider
 from tests.support.both_decoders import differences, source_of
+from tests.support.error_texts import error_test
 from tests.support.examples import examples
 
 quick = settings(max_examples=examples(100), deadline=None, derandomize=True)
@@ -461,17 +462,6 @@ def test_accepts(sql_type: str, handling: Handling, value: Any, expected: Any) -
 
 
 @pytest.mark.parametrize(
-    ("sql_type", "handling", "value"),
-    REFUSED,
-    ids=[f"{t} refuses {shown(v)}{declared(h)}" for t, h, v in REFUSED],
-)
-def test_refuses_with_the_expected_type(sql_type: str, handling: Handling, value: Any) -> None:
-    with pytest.raises(ConversionError, match=r"^expected ") as caught:
-        of(sql_type, handling)(value)
-    assert len(str(caught.value)) < 350
-
-
-@pytest.mark.parametrize(
     ("handling", "value"),
     [(DEFAULT, "25:00:00"), (DEFAULT, "-00:00:01"), (DEFAULT, "838:59:59"), (US, -1), (US, DAY)],
 )
@@ -547,12 +537,6 @@ def test_every_unsigned_bigint_is_read_from_base64_and_never_taken_for_digits(
         assert convert(str(-number)) == str(-number)
 
 
-def test_base64_of_more_than_64_bits_is_not_an_unsigned_bigint() -> None:
-    convert = of("DECIMAL(20,0)", Handling(decimal="string", bigint_unsigned="precise"))
-    with pytest.raises(ConversionError, match="out of the range of 64 bits"):
-        convert(base64.b64encode((2**64).to_bytes(9, "big")).decode())
-
-
 def nearest_single(number: D) -> float:
     """Return the 32-bit float nearest to a number, of two the one whose last bit is 0."""
     guess = struct.unpack("<i", struct.pack("<f", abs(float(number))))[0]
@@ -608,10 +592,6 @@ def test_a_refusal_shows_no_more_than_the_beginning_of_a_value() -> None:
         of("INT")("x" * 1_000_000)
     assert len(str(caught.value)) < 120
     assert caught.value.bare == "expected `INT`, got `str`"
-    with pytest.raises(ConversionError, match=r"of more than 40 digits"):
-        of("INT")(10**5000)
-    with pytest.raises(ConversionError, match=r"number"):
-        of("STRING")(10**5000)
 
 
 def test_an_unknown_time_zone_is_refused_when_the_decoder_is_made() -> None:
@@ -907,17 +887,9 @@ def test_a_name_that_json_writes_with_escapes_is_a_column_like_others() -> None:
     assert change.row == (1, "x")
 
 
-def test_the_first_column_that_fails_is_named() -> None:
-    decoder = get_format("maxwell-json").decoder("a INT, b INT, c INT")
-    with pytest.raises(ValueError, match=r"\$\.data\.b"):
-        decoder.decode(None, b'{"type": "insert", "data": {"a": 1, "b": "x", "c": "y"}}')
-
-
 def test_handlings_can_differ_by_column() -> None:
     rows = RowConverter(columns("a DECIMAL(3,1), b DECIMAL(3,1)"), [PRECISE, STRING])
     assert rows.row({"a": "AQ==", "b": "0.1"}, "$") == ("0.1", "0.1")
-    with pytest.raises(ValueError, match="zip"):
-        RowConverter(columns("a INT, b INT"), [PRECISE])
 
 
 # --------------------------------------------------------------------------------------------------
@@ -1172,8 +1144,6 @@ def test_a_time_is_text_in_spark_unless_it_is_declared_without_time_zone() -> No
     text, time = columns("a TIME(3), b time(3) without time zone")
     assert (str(text), str(time)) == ("a TIME(3)", "b TIME(3) WITHOUT TIME ZONE")
     assert (text.type.is_spark_time, time.type.is_spark_time) == (False, True)
-    with pytest.raises(SchemaError, match="declare the part as STRING"):
-        columns("a ARRAY<TIME WITHOUT TIME ZONE>")
 
 
 def test_columns_pass_through() -> None:
@@ -1233,17 +1203,37 @@ def test_a_qualified_name_needs_backquotes_only_around_dots_and_backquotes() -> 
     assert [name_parts(name) for name in ("a..b", "", "a`b", "`a", "a.`b`c")] == [()] * 5
 
 
-def test_undeclared_keys_and_metadata_are_refused() -> None:
-    with pytest.raises(
-        SchemaError, match="primary key column nr is not declared; the columns are id, name"
-    ):
-        get_format("maxwell-json").decoder("id INT, name STRING", unique_key=["nr"])
-    with pytest.raises(
-        SchemaError,
-        match="maxwell-json has no metadata column 'tabel'; it has database, ingestion-timestamp",
-    ):
-        get_format("maxwell-json").decoder("id INT", metadata=["tabel"])
-    with pytest.raises(
-        SchemaError, match="changelog-json has no metadata column 'table'; it has none"
-    ):
-        get_format("changelog-json").decoder("id INT", metadata=["table"])
+test_error_texts = error_test(
+    __file__,
+    {
+        **{
+            f"refuses with the expected type, {number}": lambda sql_type=sql_type, handling=handling, value=value: (
+                of(sql_type, handling)(value)
+            )
+            for number, (sql_type, handling, value) in enumerate(REFUSED, 1)
+        },
+        "base64 of more than 64 bits is not an unsigned bigint": lambda: of(
+            "DECIMAL(20,0)", Handling(decimal="string", bigint_unsigned="precise")
+        )(base64.b64encode((2**64).to_bytes(9, "big")).decode()),
+        "a refusal shows no more than the beginning of a value, 1": lambda: of("INT")(10**5000),
+        "a refusal shows no more than the beginning of a value, 2": lambda: of("STRING")(10**5000),
+        "the first column that fails is named": lambda: (
+            get_format("maxwell-json")
+            .decoder("a INT, b INT, c INT")
+            .decode(None, b'{"type": "insert", "data": {"a": 1, "b": "x", "c": "y"}}')
+        ),
+        "handlings can differ by column": lambda: RowConverter(columns("a INT, b INT"), [PRECISE]),
+        "a time is text in spark unless it is declared without time zone": lambda: columns(
+            "a ARRAY<TIME WITHOUT TIME ZONE>"
+        ),
+        "undeclared keys and metadata are refused, 1": lambda: get_format("maxwell-json").decoder(
+            "id INT, name STRING", unique_key=["nr"]
+        ),
+        "undeclared keys and metadata are refused, 2": lambda: get_format("maxwell-json").decoder(
+            "id INT", metadata=["tabel"]
+        ),
+        "undeclared keys and metadata are refused, 3": lambda: get_format("changelog-json").decoder(
+            "id INT", metadata=["table"]
+        ),
+    },
+)

@@ -23,13 +23,14 @@ from cdc_formats import (
     to_python,
 )
 from cdc_formats.encoding import RowWriter, pair_updates
-from cdc_formats.errors import MalformedMessageError, SchemaError, TypeConversionError
+from cdc_formats.errors import MalformedMessageError, TypeConversionError
 from cdc_formats.formats.debezium.json import DebeziumJson
 from cdc_formats.values.equality import equal, row_unifier, sorted_entries, unifier
 from cdc_formats.values.json_reader import json_bytes, json_text
 from cdc_formats.values.times import date_text, interval_text, time_text, timestamp_text
 from cdc_formats.values.types import converter
 from tests.support.equal_pairs import NAN, OTHER_NAN, PAIRS
+from tests.support.error_texts import error_test
 from tests.support.examples import examples
 
 FLOAT_3_14 = 3.140000104904175
@@ -90,18 +91,6 @@ def test_iso_timestamps_have_a_t() -> None:
         "b": "1970-01-01T00:00:00.000001",
         "c": ["1970-01-01T00:00:00.000002"],
     }
-
-
-def test_a_map_whose_key_is_not_text_is_refused() -> None:
-    with pytest.raises(SchemaError, match="MAP<INT, INT> cannot be written as JSON"):
-        get_format("changelog-json").encoder("a ARRAY<MAP<INT, INT>>")
-
-
-def test_a_row_of_another_length_is_refused() -> None:
-    with pytest.raises(ValueError, match="zip"):
-        to_python(columns("a INT, b INT"), (1,))
-    with pytest.raises(ValueError, match="zip"):
-        get_format("changelog-json").encoder("a INT, b INT").encode(RowKind.INSERT, (1,))
 
 
 quick = settings(max_examples=examples(100), deadline=None, derandomize=True)
@@ -205,29 +194,6 @@ def test_a_fractional_number_is_a_decimal_with_its_own_text(text: str) -> None:
     got = read_json(text.encode())
     assert got == Decimal(text)
     assert str(got) == text
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        b"",
-        b" ",
-        b"nope",
-        b"[1",
-        b"[1]]",
-        b"NaN",
-        b"Infinity",
-        b"'a'",
-        b"[1,]",
-        b"{1:2}",
-        b'"\xff"',
-        b"\xef\xbb\xbf",
-        b"\xef\xbb\xbf" * 9000,
-    ],
-)
-def test_text_that_is_not_json_is_malformed(text: bytes) -> None:
-    with pytest.raises(MalformedMessageError, match="not JSON"):
-        read_json(text)
 
 
 @pytest.mark.parametrize("text", [b"null", b"[]", b'"a"', b"1", b"1.5", b"true"])
@@ -347,3 +313,38 @@ def test_a_float_in_a_decimal_names_the_reader_that_keeps_digits(ddl, excerpt):
         match=r"got `float`.*cdc_formats.read_object, which gives a Decimal, instead of json.loads",
     ):
         WithFloats(error_excerpt=excerpt).decoder(ddl).decode(None, value)
+
+
+test_error_texts = error_test(
+    __file__,
+    {
+        "a map whose key is not text is refused": lambda: get_format("changelog-json").encoder(
+            "a ARRAY<MAP<INT, INT>>"
+        ),
+        "a row of another length is refused, 1": lambda: to_python(columns("a INT, b INT"), (1,)),
+        "a row of another length is refused, 2": lambda: (
+            get_format("changelog-json").encoder("a INT, b INT").encode(RowKind.INSERT, (1,))
+        ),
+        **{
+            f"text that is not json is malformed, {number}": lambda text=text: read_json(text)
+            for number, text in enumerate(
+                [
+                    b"",
+                    b" ",
+                    b"nope",
+                    b"[1",
+                    b"[1]]",
+                    b"NaN",
+                    b"Infinity",
+                    b"'a'",
+                    b"[1,]",
+                    b"{1:2}",
+                    b'"\xff"',
+                    b"\xef\xbb\xbf",
+                    b"\xef\xbb\xbf" * 9000,
+                ],
+                1,
+            )
+        },
+    },
+)
