@@ -52,7 +52,7 @@ MAIN_PATHS = {
     ),
     "apply_changes": (
         "e2e/tables/test_sink_deletes.py::test_a_history_from_kafka",
-        "e2e/tables/test_sink_backfill.py::test_a_topic_that_has_every_row_is_read_again_with_a_new_checkpoint",
+        "e2e/tables/test_sink_topics.py::test_a_topic_that_has_every_row_is_read_again_with_a_new_checkpoint",
         "e2e/normalize/test_native_kafka.py::test_the_sum_by_name_equals_the_databases_after_every_retraction",
     ),
     "each writer": (
