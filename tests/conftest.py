@@ -1,7 +1,5 @@
 """Shared fixtures (one Spark session, one server of each kind), hypothesis settings, test order."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal

@@ -1,7 +1,5 @@
 """The Spark Connect session, whose tests run alone: a classic session cannot be in its process."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import pytest

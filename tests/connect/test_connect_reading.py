@@ -3,8 +3,6 @@
 Rows, counts, errors and restarts are the same.
 """
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from pathlib import Path

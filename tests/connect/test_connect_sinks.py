@@ -1,7 +1,5 @@
 """`apply_changes` and `apply_batch` on Spark Connect: tables, change feeds, conflicts, refusals."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path

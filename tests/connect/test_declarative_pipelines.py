@@ -1,7 +1,5 @@
 """The pipeline of the documentation's page: it is run twice, against a server of its own."""
 
-from __future__ import annotations
-
 import os
 import re
 import subprocess

@@ -1,7 +1,5 @@
 """Avro schemas for property tests, with strategies for their values."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from io import BytesIO

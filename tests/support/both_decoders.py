@@ -1,7 +1,5 @@
 """The first pass with and without columns, so that tests can compare them."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from functools import partial
 from itertools import zip_longest

@@ -1,7 +1,5 @@
 """Canonical values of every type, for hypothesis."""
 
-from __future__ import annotations
-
 import json
 
 from hypothesis import strategies as st

@@ -3,8 +3,6 @@
 The messages have schema blocks.
 """
 
-from __future__ import annotations
-
 import base64
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import date, datetime

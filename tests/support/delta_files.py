@@ -4,8 +4,6 @@ A query of Spark would take a second, which is longer than many of the micro-bat
 table.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Distributions with formats, and this package as a zip, for the tests."""
 
-from __future__ import annotations
-
 import venv
 import zipfile
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Pairs of values, and whether Spark's SQL says that they are equal."""
 
-from __future__ import annotations
-
 import math
 import struct
 

@@ -1,7 +1,5 @@
 """Events of the Debezium MySQL connector with positions, and a short history's clean changelog."""
 
-from __future__ import annotations
-
 import json
 
 

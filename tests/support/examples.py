@@ -1,7 +1,5 @@
 """The number of a property test's random examples: a fifth in `make check`, all in `make test`."""
 
-from __future__ import annotations
-
 import os
 
 SHARE = 5 if os.environ.get("HYPOTHESIS_PROFILE") == "check" else 1

@@ -3,8 +3,6 @@
 It also archives the classes that Spark and Kafka load, for later starts (`quick_java`).
 """
 
-from __future__ import annotations
-
 import os
 import sys
 from concurrent.futures import ThreadPoolExecutor

@@ -1,7 +1,5 @@
 """Frames of records for `decode_changelog`."""
 
-from __future__ import annotations
-
 import json
 from datetime import datetime, timedelta
 

@@ -1,7 +1,5 @@
 """Random histories of a table: as Debezium records, and as rows."""
 
-from __future__ import annotations
-
 import json
 import random
 

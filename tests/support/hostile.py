@@ -1,7 +1,5 @@
 """Hostile text, and one message of every format."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

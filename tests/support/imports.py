@@ -5,8 +5,6 @@ that are not committed; ``CHANGED=1`` is those alone. A module also counts as im
 has its name, as in the registry of formats and for programs that a test starts.
 """
 
-from __future__ import annotations
-
 import ast
 import re
 import subprocess

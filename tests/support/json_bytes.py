@@ -1,7 +1,5 @@
 """A message's bytes."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

@@ -5,8 +5,6 @@ it checks would have shown most defects that releases had. A name without bracke
 parameters.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 
 MAIN_PATHS = {
@@ -41,47 +39,47 @@ MAIN_PATHS = {
         "servers/registry/test_real_registry.py::test_written_records_are_read_back",
     ),
     "sync_table": (
-        "e2e/sync/test_topic_to_table.py::test_table_equals_its_source_after_each_run_and_repetition[delta]",
-        "e2e/sync/test_redelivered_topics.py::test_old_slice_of_the_topic_leaves_the_table_equal_to_the_source",
-        "spark/sync/test_sync_table.py::test_delete_and_rebirth_in_one_micro_batch_and_a_repeated_one",
-        "spark/sync/test_sync_table.py::test_soft_deletes_a_condition_and_a_history",
+        "e2e/tables/test_topic_to_table.py::test_table_equals_its_source_after_each_run_and_repetition[delta]",
+        "e2e/tables/test_topic_to_table.py::test_old_slice_of_the_topic_leaves_the_table_equal_to_the_source",
+        "spark/tables/test_sync_table.py::test_delete_and_rebirth_in_one_micro_batch_and_a_repeated_one",
+        "spark/tables/test_sync_table.py::test_soft_deletes_a_condition_and_a_history",
     ),
     "sync_database": (
-        "e2e/sync/test_sync_database.py::test_tables_of_one_topic_with_new_columns_new_tables_and_one_that_fails",
-        "e2e/sync/test_sync_database.py::test_topic_for_each_table_of_debezium",
-        "e2e/sync/test_sync_verified.py::test_five_tables_equal_their_source_after_alter_table",
-        "spark/sync/test_sync_errors.py::test_errors_of_tables_and_their_remedies",
+        "e2e/tables/test_sync_database.py::test_tables_of_one_topic_with_new_columns_new_tables_and_one_that_fails",
+        "e2e/tables/test_sync_database.py::test_topic_for_each_table_of_debezium",
+        "e2e/tables/test_sync_verified.py::test_five_tables_equal_their_source_after_alter_table",
+        "spark/tables/test_sync_errors.py::test_errors_of_tables_and_their_remedies",
     ),
     "apply_changes": (
-        "e2e/sinks/test_sink_deletes.py::test_a_history_from_kafka",
-        "e2e/sinks/test_sink_backfill.py::test_a_topic_that_has_every_row_is_read_again_with_a_new_checkpoint",
-        "e2e/normalize/test_aggregate_changes.py::test_the_sum_by_name_equals_the_databases_after_every_retraction",
+        "e2e/tables/test_sink_deletes.py::test_a_history_from_kafka",
+        "e2e/tables/test_sink_topics.py::test_a_topic_that_has_every_row_is_read_again_with_a_new_checkpoint",
+        "e2e/normalize/test_native_kafka.py::test_the_sum_by_name_equals_the_databases_after_every_retraction",
     ),
     "each writer": (
-        "e2e/sinks/test_merge_vectors.py::test_a_merge_ends_in_the_rows_of_the_vectors[delta]",
-        "e2e/sinks/test_merge_vectors.py::test_a_merge_ends_in_the_rows_of_the_vectors[delta-rs]",
-        "e2e/sinks/test_merge_vectors.py::test_a_merge_ends_in_the_rows_of_the_vectors[postgresql]",
-        "e2e/sinks/test_sink_tables.py::test_values_of_every_type_are_read_back_unchanged[delta]",
-        "e2e/sinks/test_sink_tables.py::test_values_of_every_type_are_copied_into_postgresql_unchanged",
-        "spark/sinks/test_sink_delta_rs.py::test_rows_of_both_writers_in_turn[mapped, feed]",
-        "spark/sinks/test_sink_delta_rs.py::test_a_commit_of_spark_while_delta_rs_merges[OPTIMIZE {}]",
-        "spark/sinks/test_delta_rs_values.py::test_rows_and_answers_to_filters",
+        "e2e/tables/test_merge_vectors.py::test_a_merge_ends_in_the_rows_of_the_vectors[delta]",
+        "e2e/tables/test_merge_vectors.py::test_a_merge_ends_in_the_rows_of_the_vectors[delta-rs]",
+        "e2e/tables/test_merge_vectors.py::test_a_merge_ends_in_the_rows_of_the_vectors[postgresql]",
+        "e2e/tables/test_sink_tables.py::test_values_of_every_type_are_read_back_unchanged[delta]",
+        "e2e/tables/test_sink_tables.py::test_values_of_every_type_are_copied_into_postgresql_unchanged",
+        "spark/tables/test_sink_delta_rs.py::test_rows_of_both_writers_in_turn[mapped, feed]",
+        "spark/tables/test_sink_delta_rs.py::test_a_commit_of_spark_while_delta_rs_merges[OPTIMIZE {}]",
+        "spark/tables/test_delta_rs_values.py::test_rows_and_answers_to_filters",
     ),
     "what must not be lost": (
-        "e2e/sync/test_sync_guards.py::test_topic_that_is_created_again_ends_the_running_query",
-        "e2e/sync/test_sync_drivers.py::test_table_that_is_restored_alone_and_then_with_its_checkpoint[delta-rs]",
-        "spark/sync/test_restarts.py::test_page_has_each_change",
-        "spark/sync/test_restarts.py::test_cell[While the query is stopped-the target is missing-error: `TARGET_MISSING`]",
-        "spark/sync/test_restarts_of_targets.py::test_cell[While the query is stopped-the checkpoint was set back-error: `BATCH_ORDER`]",
+        "e2e/tables/test_sync_guards.py::test_topic_that_is_created_again_ends_the_running_query",
+        "e2e/tables/test_sync_drivers.py::test_table_that_is_restored_alone_and_then_with_its_checkpoint[delta-rs]",
+        "spark/tables/test_restarts.py::test_page_has_each_change",
+        "spark/tables/test_restarts.py::test_cell[While the query is stopped-the target is missing-error: `TARGET_MISSING`]",
+        "spark/tables/test_restarts_of_targets.py::test_cell[While the query is stopped-the checkpoint was set back-error: `BATCH_ORDER`]",
         (
-            "spark/sync/test_restarts_of_databases.py::test_cell[While the query is stopped-a column of the "
+            "spark/tables/test_restarts_of_databases.py::test_cell[While the query is stopped-a column of the "
             "target was renamed-error: `no longer has the column`]"
         ),
-        "spark/sync/test_restarts.py::test_cell[While the query runs-the topic was created again-error: `TOPIC_REPLACED`]",
+        "spark/tables/test_restarts.py::test_cell[While the query runs-the topic was created again-error: `TOPIC_REPLACED`]",
     ),
     "verify and resync": (
         "e2e/verify/test_repair_table.py::test_rows_that_differ_are_found_and_repair_merges_them[postgresql]",
-        "e2e/sync/test_resync_kinds.py::test_all_kinds_of_tables_are_read_again[delta-rs]",
+        "e2e/tables/test_resync_kinds.py::test_all_kinds_of_tables_are_read_again[delta-rs]",
     ),
     "a job file": (
         "e2e/run/test_run_job.py::test_a_failed_query_starts_again_and_fails_at_the_limit",

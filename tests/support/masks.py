@@ -1,7 +1,5 @@
 """Formats with masks, and the masks of values."""
 
-from __future__ import annotations
-
 import hashlib
 import hmac
 from random import Random

@@ -1,6 +1,6 @@
 """What a MERGE does: rows before, the last change of their key, and rows after, by policy.
 
-Each renderer of a plan has to end in these rows (`tests/e2e/sinks/test_merge_vectors.py`).
+Each renderer of a plan has to end in these rows (`tests/e2e/tables/test_merge_vectors.py`).
 """
 
 from __future__ import annotations

@@ -1,7 +1,5 @@
 """Samples of recordings that have every form of message."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections import Counter

@@ -1,7 +1,5 @@
 """The Python of the documentation's pages, block by block, with what a block needs to run."""
 
-from __future__ import annotations
-
 import doctest
 import re
 from typing import NamedTuple
@@ -48,7 +46,7 @@ class Block(NamedTuple):
     Attributes
     ----------
     source : str
-        Of a block with prompts, its statements without those that show an error.
+        The block's code. A block with prompts has its statements, without those that show an error.
     needs : tuple of str
         What the page does not make, as the block's title says:
         ``title="needs spark, a topic orders"``. Empty: it runs as pasted, below the page's other

@@ -1,7 +1,5 @@
 """Recognisable secrets in the options of a format, and the search for them."""
 
-from __future__ import annotations
-
 PLANTED = {
     name: f"planted-{name}-7c61"
     for name in ("basic", "bearer", "key", "proxy", "producer", "wrong")

@@ -3,8 +3,6 @@
 The events of the table have places in the log of a database.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Sequence
 from random import Random
@@ -88,7 +86,7 @@ class Log:
         return rows
 
     def rows(self, events: int) -> dict[int, str]:
-        """The rows of the source after so many events."""
+        """The rows of the source after this many events."""
         return self._rows[events]
 
 

@@ -1,7 +1,5 @@
 """The public names of the packages: exported ones, and those of modules the reference documents."""
 
-from __future__ import annotations
-
 import re
 from importlib import import_module
 from pathlib import Path

@@ -7,8 +7,6 @@ environment's folder. Without an archive for this Java and these jars, a JVM loa
 the jars.
 """
 
-from __future__ import annotations
-
 import os
 import shlex
 import shutil

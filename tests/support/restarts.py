@@ -1,6 +1,6 @@
 """The page `docs/restarts.md`: what its cells say, and what happens to a query.
 
-The tests of its cells are in `tests/spark/sync/test_restarts*.py`, a file for each function.
+The tests of its cells are in `tests/spark/tables/test_restarts*.py`, a file for each function.
 """
 
 from __future__ import annotations
@@ -179,7 +179,7 @@ class Change:
     options : mapping
         The options of the second run; `table` has those of `TableOptions`.
     first : mapping
-        Those of the first run.
+        The options of the first run.
     act : callable
         Changes files or the target.
     messages : sequence of Message

@@ -1,7 +1,5 @@
 """Requests to read a table of a query again, and what is left of them."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from normalize.tables.database_target import table_name

@@ -4,8 +4,6 @@ It is the catalog of Spark's own tests, whose tables are in the memory of the se
 kind of table has one: Delta implements MERGE in another way, and Iceberg has no package.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from normalize.local_kafka import fetch_jars

@@ -1,7 +1,5 @@
 """The pages of the documentation whose blocks run, and the end of what they start."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

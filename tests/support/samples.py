@@ -1,7 +1,5 @@
 """Samples of topics: the first records of a recorded topic, and records made by hand."""
 
-from __future__ import annotations
-
 import ast
 import base64
 import gzip

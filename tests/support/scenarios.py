@@ -1,7 +1,5 @@
 """Reads tests/vectors; tests/vectors/README.md describes the files of a scenario."""
 
-from __future__ import annotations
-
 import json
 from base64 import b64decode
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """Topics of the secured broker, and clients that it refuses."""
 
-from __future__ import annotations
-
 import json
 
 from normalize.kafka.client_options import librdkafka_options

@@ -3,8 +3,6 @@
 Not in `sinking`, which jobs import that do not need pytest.
 """
 
-from __future__ import annotations
-
 import pytest
 
 KINDS = ("delta", "iceberg", "postgresql", "mariadb")

@@ -5,8 +5,6 @@ each session would resolve them with Ivy, whose cache has no lock, and each task
 would look for modules in them.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from normalize.session import package_jars

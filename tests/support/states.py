@@ -1,7 +1,5 @@
 """State of a stage, made by hand."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from datetime import datetime, timezone
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Hypothesis strategies and small changelog functions, shared by the tests of the stage."""
 
-from __future__ import annotations
-
 import math
 import struct
 from collections.abc import Iterable, Sequence

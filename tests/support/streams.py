@@ -1,7 +1,5 @@
 """Helpers for real queries: produce records, run a query until it is idle, collect its rows."""
 
-from __future__ import annotations
-
 import json
 import time
 from collections.abc import Iterator

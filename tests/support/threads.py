@@ -1,7 +1,5 @@
 """Work that goes on while a test runs."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager

@@ -14,8 +14,6 @@ A test gets the markers of its fixtures. A test that starts Spark or a server it
 in its source.
 """
 
-from __future__ import annotations
-
 from collections.abc import Container, Iterable
 
 TIERS = ("unit", "spark", "servers", "e2e", "connect")

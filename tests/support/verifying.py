@@ -1,7 +1,5 @@
 """Databases whose tables are compared with Delta tables, with a column of each family of types."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from pyspark.sql import SparkSession

@@ -4,8 +4,6 @@ After PySpark's own daemon forks a worker, the worker spends a second of CPU on 
 ends a worker that was idle for a minute, and so the tests start hundreds of them.
 """
 
-from __future__ import annotations
-
 import pandas  # noqa: F401
 import pyarrow  # noqa: F401
 import pyspark.worker  # noqa: F401

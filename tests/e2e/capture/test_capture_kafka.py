@@ -1,7 +1,5 @@
 """Table to topic and back: a failing job writes batches twice, the reader returns changes once."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

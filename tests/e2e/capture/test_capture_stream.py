@@ -1,7 +1,5 @@
 """The data source in Spark: a job killed at random moments and restarted from its checkpoint."""
 
-from __future__ import annotations
-
 import json
 import os
 import random

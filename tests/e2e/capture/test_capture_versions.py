@@ -1,7 +1,5 @@
 """What differs between Spark versions: ``availableNow``, ``once``, and older checkpoints."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """`read_state`: the stored rows of a query, read from its checkpoint."""
 
-from __future__ import annotations
-
 from datetime import datetime, timedelta
 from decimal import Decimal
 

@@ -1,7 +1,5 @@
 """``make demo``: its results are the expected ones, and its output has nothing else."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """What the blocks of the documentation's pages need: a broker with topics, names, and a folder."""
 
-from __future__ import annotations
-
 import json
 import re
 import sys

@@ -1,7 +1,5 @@
 """The page that a newcomer pastes first: it runs in a Python of its own, which has no Spark yet."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from pathlib import Path

@@ -3,8 +3,6 @@
 It runs with what its title says that it needs.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import pytest

@@ -3,8 +3,6 @@
 It has written every dead letter.
 """
 
-from __future__ import annotations
-
 import os
 import pickle
 import signal
@@ -36,7 +34,7 @@ def start(*arguments: str) -> subprocess.Popen[str]:
 
 
 def kill_after(job: subprocess.Popen[str], merges: int, pause: float = 0) -> int:
-    """Kill a job once it has merged so many tables, and return how many it has merged.
+    """Kill a job once it has merged this many tables, and return how many it has merged.
 
     `pause` is how long it goes on after that, in seconds.
     """

@@ -3,8 +3,6 @@
 The package is shipped to the executors as a zip. The query does not end.
 """
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

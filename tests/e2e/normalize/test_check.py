@@ -3,8 +3,6 @@
 It appears before a query starts.
 """
 
-from __future__ import annotations
-
 import json
 import logging
 import re

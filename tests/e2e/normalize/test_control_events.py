@@ -1,7 +1,5 @@
 """Control events as rows, and headers for formats, on a real broker and real Spark."""
 
-from __future__ import annotations
-
 import json
 from datetime import datetime
 from typing import Any

@@ -1,7 +1,5 @@
 """Corrupt records on a real broker and Spark: every mode, exact copies in the dead-letter topic."""
 
-from __future__ import annotations
-
 import json
 import time
 from typing import Any

@@ -1,7 +1,5 @@
 """`from_kafka_changelog` on a real broker and Spark: three engines, plans, modes and arguments."""
 
-from __future__ import annotations
-
 import json
 import re
 from datetime import date, datetime, timedelta

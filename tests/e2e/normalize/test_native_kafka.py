@@ -1,19 +1,31 @@
 """`ChangelogNormalize(engine="native")` on Kafka: tasks, partitions, topics, writing to Kafka."""
 
-from __future__ import annotations
-
+import json
 import re
+import sqlite3
+import subprocess
+import sys
+from decimal import Decimal
 from typing import Any
 
 import pytest
 from pyspark.errors import StreamingQueryException
 
-from normalize import ChangelogNormalize, DeadLetter, from_kafka_changelog, to_kafka_changelog
+from normalize import (
+    ChangelogNormalize,
+    DeadLetter,
+    aggregate_changes,
+    from_kafka_changelog,
+    signed_count,
+    signed_sum,
+    to_kafka_changelog,
+)
 from normalize.local_kafka import ProducerRecord
 from normalize.monitoring.explain_error import explain_error
 from normalize.spark_versions import installed_version
 from normalize.stage_options import NativeEngine
 from tests.support.histories import TABLE, random_history, records_of
+from tests.support.paths import PRODUCT
 from tests.support.strategies import last_rows, table_of
 from tests.support.streams import debezium, letters, new_topic, recreate_topic, run_stream, servers
 
@@ -127,3 +139,119 @@ def test_a_bad_record_is_a_dead_letter_and_the_others_are_rows_that_are_written_
     assert [(each.key(), each.value()) for each in letters(kafka, dead)] == [
         (f"{topic}[0]@1".encode(), b"no json")
     ]
+
+
+# --------------------------------------------------------------------------------------------------
+# The products scenario: a sum by name over micro-batches, in an upsert topic with tombstones
+STORY = json.loads((PRODUCT / "schema.json").read_text())
+QUERY = "SELECT name, SUM(weight) AS weight, COUNT(*) AS products FROM product GROUP BY name"
+
+
+def records(identifier: str) -> list[tuple[bytes | None, bytes | None]]:
+    def raw(part):
+        return (
+            None if part is None else (part if isinstance(part, str) else json.dumps(part)).encode()
+        )
+
+    lines = map(json.loads, (PRODUCT / f"{identifier}.jsonl").read_text().splitlines())
+    return [(raw(line.get("key")), raw(line["value"])) for line in lines]
+
+
+def database_answer() -> dict[str, tuple[Decimal, int]]:
+    database = sqlite3.connect(":memory:")
+    database.executescript((PRODUCT / "statements.sql").read_text())
+    rows = database.execute(QUERY).fetchall()
+    database.close()
+    return {
+        name: (Decimal(str(weight)).quantize(Decimal("0.001")), products)
+        for name, weight, products in rows
+    }
+
+
+@pytest.mark.cross_section
+def test_the_sum_by_name_equals_the_databases_after_every_retraction(spark, kafka, tmp_path):
+    identifier = "upsert-kafka"  # every -U comes from the stage
+    history = records(identifier)
+    source, totals = new_topic(kafka, []), new_topic(kafka, [])
+    products = from_kafka_changelog(
+        spark,
+        source,
+        format=identifier,
+        format_options=STORY["options"].get(identifier),
+        schema=STORY["columns"],
+        primary_key=STORY["primary_key"],
+        options=servers(kafka),
+        normalize=ChangelogNormalize(key_groups=2),
+    )
+    sums = aggregate_changes(
+        products, "name", signed_sum("weight").alias("weight"), signed_count("*").alias("products")
+    )
+    writer = to_kafka_changelog(
+        sums, totals, format="upsert-kafka", primary_key="name", options=servers(kafka)
+    )
+    query = (
+        writer.outputMode("update").option("checkpointLocation", str(tmp_path / "totals")).start()
+    )
+    for begin in range(0, len(history), 20):
+        kafka.produce(source, history[begin : begin + 20])
+        query.processAllAvailable()
+    query.stop()
+
+    written = from_kafka_changelog(
+        spark,
+        totals,
+        format="upsert-kafka",
+        schema="name STRING, weight DECIMAL(20,3), products BIGINT",
+        primary_key="name",
+        options=servers(kafka),
+        bounded=True,
+    )
+    rows = written.collect()
+    table = {}
+    for row in rows:
+        if row.row_kind in ("+I", "+U"):
+            table[row.name] = (row.weight, row.products)
+        elif row.row_kind == "-D":
+            del table[row.name]
+    assert table == database_answer()
+    # The last product of a name was renamed or deleted.
+    assert {row.name for row in rows if row.row_kind == "-D"}
+
+
+# --------------------------------------------------------------------------------------------------
+# `local_session` and the warnings about a session's settings
+@pytest.mark.cross_section
+@pytest.mark.spark
+@pytest.mark.kafka
+def test_a_local_session_reads_a_topic_without_noise(kafka) -> None:
+    topic = new_topic(kafka, [(None, debezium("c", None, {"id": 1}))])
+    job = [
+        sys.executable,
+        "-m",
+        "tests.support.jobs.local_session_job",
+        kafka.bootstrap_servers,
+        topic,
+    ]
+    done = subprocess.run(job, capture_output=True, text=True, timeout=300, check=False)
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert json.loads(done.stdout) == {
+        "rows": [["+I", 1]],
+        "same": True,
+        "partitions": "2",
+        "master": "local[1]",
+        "name": "changelog",
+        "SPARK_HOME": "/nowhere/spark",
+        "delta": "DeltaSparkSessionExtension",
+    }
+    # The first session of a machine prints what it fetched.
+    spark_home, running = (
+        line for line in done.stderr.splitlines() if not line.startswith("Fetched ")
+    )
+    assert spark_home.startswith(
+        "SPARK_HOME is /nowhere/spark, which local_session ignores: it starts the Spark of the "
+        "installed PySpark"
+    )
+    assert running == (
+        "a Spark session is already running, and local_session returns it with its settings "
+        "(spark.master=local[1]): to start another, call spark.stop() first"
+    )

@@ -1,16 +1,22 @@
 """Notices in the log of a job: undeclared columns, and a topic whose records were all refused."""
 
-from __future__ import annotations
-
 import json
 import re
 from base64 import b64encode
+from datetime import datetime
+from decimal import Decimal
 from random import Random
+from typing import Any
 
 import pytest
+from pyspark.errors import PythonException, StreamingQueryException
 from pyspark.sql import Observation
 
+from cdc_formats import columns
+from cdc_formats.topics.kafka import profile_topic
 from normalize import ChangelogNormalize, from_kafka_changelog
+from normalize.monitoring.explain_error import explain_error
+from tests.support.paths import RECORDS
 from tests.support.streams import debezium, new_topic, run_stream, servers
 
 ROWS = [
@@ -161,3 +167,214 @@ def test_large_state_is_reported_once_before_memory_ends_and_with_few_changes_th
     )
     assert re.match(pattern, notice)
     assert "ChangelogNormalize(engine='native')" in notice
+
+
+# --------------------------------------------------------------------------------------------------
+# `explain_error` returns the one sentence of failed queries
+@pytest.fixture(scope="module")
+def read_of_explain_error(spark: Any, kafka: Any) -> Any:
+    topic = new_topic(kafka, [(None, b'{"op": "c", "after": {"id": "x1"}}')])
+
+    def read_of_explain_error(**arguments: Any) -> Any:
+        more = {"options": servers(kafka), "check": False, **arguments}
+        return from_kafka_changelog(
+            spark, topic, format="debezium-json", schema="id INT", primary_key="id", **more
+        )
+
+    return topic, read_of_explain_error
+
+
+def test_a_stream_its_query_and_a_bounded_read(read_of_explain_error, tmp_path):
+    topic, read_of_explain_error = read_of_explain_error
+    query = (
+        read_of_explain_error()
+        .writeStream.format("noop")
+        .option("checkpointLocation", str(tmp_path))
+        .trigger(availableNow=True)
+        .start()
+    )
+    with pytest.raises(StreamingQueryException) as caught:
+        query.awaitTermination()
+    assert len(str(caught.value).splitlines()) > 30  # a traceback and a plan
+    sentence = (
+        "[TYPE_CONVERSION] expected `INT`, got `str` 'x1' - at `$.after.id` of the value in "
+        f'{topic}[0]@0; it begins b\'{{"op": "c", "after": {{"id": "x1"}}}}\''
+    )
+    assert (
+        explain_error(caught.value)
+        == explain_error(query)
+        == explain_error(query.exception())
+        == sentence
+    )
+    with pytest.raises(PythonException) as bounded:
+        read_of_explain_error(bounded=True).collect()
+    assert explain_error(bounded.value) == sentence
+
+
+def test_an_error_of_your_own_code_is_its_last_line_and_one_of_spark_its_first(
+    spark, read_of_explain_error, tmp_path
+):
+    def fail(batch: Any, number: int) -> None:
+        raise OSError("the disk is full")
+
+    _, read_of_explain_error = read_of_explain_error
+    stream = (
+        read_of_explain_error(mode="PERMISSIVE")
+        .writeStream.foreachBatch(fail)
+        .option("checkpointLocation", str(tmp_path))
+    )
+    with pytest.raises(StreamingQueryException) as caught:
+        stream.trigger(availableNow=True).start().awaitTermination()
+    assert explain_error(caught.value) == "OSError: the disk is full"
+    with pytest.raises(Exception, match="TABLE_OR_VIEW_NOT_FOUND") as missing:
+        spark.table("no_such_table")
+    assert explain_error(missing.value).startswith(
+        "[TABLE_OR_VIEW_NOT_FOUND] The table or view `no_such_table` cannot be found."
+    )
+
+
+def test_a_query_without_an_error_has_no_sentence(read_of_explain_error, tmp_path):
+    _, read_of_explain_error = read_of_explain_error
+    writer = (
+        read_of_explain_error(mode="DROPMALFORMED")
+        .writeStream.format("noop")
+        .option("checkpointLocation", str(tmp_path))
+    )
+    query = writer.trigger(availableNow=True).start()
+    query.awaitTermination()
+    assert explain_error(query) == ""
+
+
+# --------------------------------------------------------------------------------------------------
+# `from_kafka_changelog` without a schema, and the call that a profile suggests
+def block(**row: object) -> bytes:
+    fields = [
+        {"type": "int32", "optional": False, "field": "id"},
+        {
+            "type": "bytes",
+            "optional": True,
+            "name": "org.apache.kafka.connect.data.Decimal",
+            "field": "price",
+            "parameters": PRICE,
+        },
+        {
+            "type": "int64",
+            "optional": True,
+            "name": "io.debezium.time.MicroTimestamp",
+            "field": "at",
+        },
+    ]
+    image = {"type": "struct", "fields": fields, "optional": True}
+    schema = {
+        "type": "struct",
+        "fields": [
+            {**image, "field": "before"},
+            {**image, "field": "after"},
+            {"type": "string", "field": "op"},
+        ],
+    }
+    payload = {
+        "before": None,
+        "after": row,
+        "op": "c",
+        "source": {"connector": "postgresql", "db": "d", "table": "t"},
+    }
+    return json.dumps({"schema": schema, "payload": payload}).encode()
+
+
+PRICE = {"scale": "2", "connect.decimal.precision": "8"}
+
+
+def test_without_a_schema_it_is_inferred_and_printed(spark, kafka, capsys) -> None:
+    records = [
+        (json.dumps({"id": n}).encode(), block(id=n, price="A7Y=", at=1735787045123456))
+        for n in range(3)
+    ]
+    topic = new_topic(kafka, records)
+    changes = from_kafka_changelog(
+        spark, topic, format="debezium-json", options=servers(kafka), bounded=True
+    )
+    assert (
+        changes.schema.simpleString()
+        == "struct<row_kind:string,id:int,price:decimal(8,2),at:timestamp_ntz>"
+    )
+    assert [tuple(row) for row in changes.orderBy("id").limit(1).collect()] == [
+        ("+I", 0, Decimal("9.50"), datetime(2025, 1, 2, 3, 4, 5, 123456))
+    ]
+    output = capsys.readouterr().out
+    assert output == (
+        f"Inferred from 3 records of {topic}, 3 rows:\n"
+        'schema="""\n    id INT NOT NULL,\n    price DECIMAL(8,2),\n    at TIMESTAMP_NTZ(6)\n"""\n'
+        "primary_key=['id']  # the fields of the Kafka key, in 3 records\n"
+        "format_options={'schema_include': True, 'decimal_handling_mode': 'precise'}\n"
+        "# schema_include: all 3 messages have a schema block\n"
+        "# decimal_handling_mode: the schema block has Connect's Decimal\n"
+        "Pass these arguments to pin them: another sample may lead to other results.\n"
+    )
+    assert [str(column) for column in columns(output.split('"""')[1])] == [
+        "id INT NOT NULL",
+        "price DECIMAL(8,2)",
+        "at TIMESTAMP_NTZ(6)",
+    ]
+
+
+def test_passed_arguments_take_precedence_over_inferred_ones(spark, kafka, capsys) -> None:
+    topics = [
+        new_topic(
+            kafka,
+            [
+                (
+                    b'{"id": 1}',
+                    b'{"type": "insert", "database": "d", "table": "t", "data": {"id": 1, "n": %d}}'
+                    % n,
+                )
+            ],
+        )
+        for n in (1, 2)
+    ]
+    changes = from_kafka_changelog(
+        spark,
+        topics,
+        format="maxwell-json",
+        primary_key=["n"],
+        format_options={"table-include": "t"},
+        options=servers(kafka),
+        bounded=True,
+    )
+    assert sorted(tuple(row) for row in changes.collect()) == [("+I", 1, 1), ("+I", 1, 2)]
+    output = capsys.readouterr().out
+    assert "primary_key=['n']  # as given" in output
+    assert "# id, n: guessed from its values" in output
+
+
+# ------------------------------------------------------------------------------------------- the
+# call that a profile suggests
+
+
+@pytest.mark.parametrize(
+    ("name", "table", "kinds"),
+    [
+        ("flink-upsert.tags", None, {"+I", "-U", "+U", "-D"}),
+        ("dbz34-mariadb-json.inventory.order_lines", None, {"+I", "-U", "+U", "-D"}),
+        ("dbz34-mariadb-upsert.inventory.dbz_signal", None, {"+I"}),
+        ("maxwell-mariadb", "inventory.customers", {"+I", "-U", "+U", "-D"}),
+    ],
+)
+def test_the_call_reads_the_topic(
+    spark: Any, kafka: Any, name: str, table: str | None, kinds: set[str]
+) -> None:
+    topic = f"called-{name}"
+    kafka.load_recording(RECORDS / f"{name}.jsonl.gz", topic)
+    profile = profile_topic(kafka.bootstrap_servers, topic, sample=3000, progress=False)
+    names: dict[str, Any] = {"spark": spark}
+    exec(
+        compile(f"{profile.call(table).removesuffix(')')}    bounded=True,\n)", "call", "exec"),
+        names,
+    )  # in one batch, for speed
+    changes = names["changes"]
+    rows = changes.collect()
+    assert {row["row_kind"] for row in rows} == kinds
+    declared = next(each for each in profile.tables if table in (None, each.name))
+    assert declared.schema is not None
+    assert changes.columns == ["row_kind", *(column.name for column in declared.schema.columns)]
+    assert sum(row["row_kind"] == "+I" for row in rows) > 10

@@ -3,8 +3,6 @@
 The checkpoint stores those of the query.
 """
 
-from __future__ import annotations
-
 import json
 import re
 import time

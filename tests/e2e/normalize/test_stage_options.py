@@ -1,7 +1,5 @@
 """ChangelogNormalize's options in real queries: streams, and bounded reads with the same result."""
 
-from __future__ import annotations
-
 import json
 import time
 from dataclasses import fields

@@ -1,7 +1,5 @@
 """Writing changelogs to Kafka, as JSON and Avro, and reading them back."""
 
-from __future__ import annotations
-
 import json
 from datetime import date, datetime
 from decimal import Decimal

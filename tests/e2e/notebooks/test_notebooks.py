@@ -1,7 +1,5 @@
 """Notebooks, run top to bottom on a real Kafka and Spark: their stored outputs, and no log line."""
 
-from __future__ import annotations
-
 import re
 
 import pytest

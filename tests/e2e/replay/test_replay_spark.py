@@ -1,7 +1,5 @@
 """Recorded topics of real producers reproduce the source tables through real Kafka and Spark."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path

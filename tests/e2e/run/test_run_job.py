@@ -1,27 +1,21 @@
 """A job file is run: until a signal, and again after failures."""
 
-from __future__ import annotations
-
 import json
 import logging
 import os
 import signal
-from typing import TYPE_CHECKING
 from urllib.request import urlopen
 
 import pytest
+from pyspark.sql import SparkSession
 
 from cdc_formats.errors import ArgumentError
+from normalize import LocalKafka
 from normalize.run import Event, Job, check_job, maintain_job, read_job, run_job
 from tests.support.databases import maxwell
 from tests.support.job_file import job_file
 from tests.support.servers.processes import free_port
 from tests.support.streams import new_topic
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
-    from normalize import LocalKafka
 
 
 def test_a_failed_query_starts_again_and_fails_at_the_limit(

@@ -3,24 +3,17 @@
 The package comes as a zip.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
+from pyspark.sql import SparkSession
 
-from normalize import run
+from normalize import LocalKafka, run
 from tests.support.databases import maxwell
 from tests.support.job_file import job_file
 from tests.support.pages import PAGES
 from tests.support.servers.standalone_cluster import OneExecutor
 from tests.support.streams import new_topic
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
-    from normalize import LocalKafka
 
 
 @pytest.mark.slow(40)

@@ -1,7 +1,5 @@
 """TLS and SASL with a real broker: everything that reads or writes Kafka, and refused clients."""
 
-from __future__ import annotations
-
 import time
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Masked columns in a query on Kafka: their values are in nothing that the query writes or says."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

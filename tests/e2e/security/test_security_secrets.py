@@ -1,7 +1,5 @@
 """Recognisable secrets in every option, none of which any visible output may contain."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

@@ -1,7 +1,5 @@
 """Two databases, and a Delta table with the same rows."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """A table with soft deletes that differs from its source is repaired; and Debezium reads rows again."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A table that differs from its source is repaired: rows are merged, or Debezium reads them again."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 from pyspark.sql import SparkSession

@@ -1,7 +1,5 @@
 """`verify_table`: the command, what is selected, masked and refused, and secrets."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from dataclasses import replace

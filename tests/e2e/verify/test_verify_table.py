@@ -1,7 +1,5 @@
 """`verify_table` on real databases: equality, each kind of difference, and concurrent writers."""
 
-from __future__ import annotations
-
 import math
 import time
 from collections import deque

@@ -1,7 +1,5 @@
 """ALTER TABLE in a capture: added columns are read as declared; all else stops it without loss."""
 
-from __future__ import annotations
-
 import logging
 from pathlib import Path
 from typing import Any

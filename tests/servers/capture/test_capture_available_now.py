@@ -1,7 +1,5 @@
 """Runs with ``availableNow``: a target fixed at the start, and reached in several micro-batches."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Iterable
 from itertools import islice

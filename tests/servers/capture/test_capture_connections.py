@@ -1,7 +1,5 @@
 """Refused, killed and encrypted connections."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Iterator
 

@@ -1,7 +1,5 @@
 """Failover to a server with the same transactions in another log: GTIDs identify the position."""
 
-from __future__ import annotations
-
 import random
 import threading
 from collections.abc import Iterator, Sequence

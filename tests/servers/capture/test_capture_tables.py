@@ -1,7 +1,5 @@
 """Several tables in one reader, selected by name or regular expression."""
 
-from __future__ import annotations
-
 import logging
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Values of every type, equal from query and log, with the types listed in `capture.columns`."""
 
-from __future__ import annotations
-
 from datetime import date, datetime, timezone
 from decimal import Decimal
 from typing import Any

@@ -1,7 +1,5 @@
 """Captured changelogs equal a table with concurrent writers: no repeated, lost or invented rows."""
 
-from __future__ import annotations
-
 import random
 from typing import Any
 

@@ -1,7 +1,5 @@
 """``cdc init``: a job file from a look at the topics."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """``cdc tail`` on a real broker: recorded and live topics, in pipes and in terminals."""
 
-from __future__ import annotations
-
 import json
 import re
 import shlex

@@ -9,13 +9,17 @@ import re
 import signal
 import subprocess
 import sys
+import threading
 import time
+from typing import Any
 
 import pytest
 from confluent_kafka import TIMESTAMP_CREATE_TIME
 from confluent_kafka.admin import AdminClient
 
+from cdc_formats.errors import TopicReplacedError
 from cdc_formats.topics.kafka import sample_topic
+from normalize.kafka.topics import INTERVAL, TopicIds, TopicMonitor
 from normalize.local_kafka import (
     KAFKA_VERSION,
     LocalKafka,
@@ -25,6 +29,7 @@ from normalize.local_kafka import (
 )
 from tests.support.paths import REPOSITORY
 from tests.support.servers.processes import free_port, listens
+from tests.support.streams import new_topic, recreate_topic
 
 pytestmark = pytest.mark.kafka
 
@@ -359,3 +364,26 @@ def test_failed_downloads_leave_no_partial_cache(monkeypatch, tmp_path, capfd):
         broker_jars()
     assert list((tmp_path / "pyspark-kafka-changelog").iterdir()) == []
     assert capfd.readouterr() == ("", "")
+
+
+# --------------------------------------------------------------------------------------------------
+# The ids of topics while a query runs: compared at an interval, over one connection
+@pytest.mark.parametrize("option", ["subscribe", "subscribePattern"])
+def test_ids_are_compared_at_an_interval_over_one_connection(kafka: Any, option: str) -> None:
+    topic, now = new_topic(kafka, []), [0.0]
+    options = {"kafka.bootstrap.servers": kafka.bootstrap_servers, option: topic}
+    monitor = TopicMonitor(options, clock=lambda: now[0])
+    ids = TopicIds.of(options, monitor())
+    threads = threading.active_count()
+    for _ in range(3):
+        now[0] += INTERVAL
+        ids.compare(monitor)
+    assert threading.active_count() == threads
+    recreate_topic(kafka, topic, [])
+    ids.compare(monitor)  # asks no broker
+    now[0] += INTERVAL
+    with pytest.raises(TopicReplacedError, match=f"topic {topic} was deleted and created again"):
+        ids.compare(monitor)
+    # The first id counts of a topic that appears later.
+    of_none = TopicIds.of(options, {})
+    of_none.compare(monitor)

@@ -1,7 +1,5 @@
 """Profiles, samples and schemas of real topics: no side effects, progress and errors."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

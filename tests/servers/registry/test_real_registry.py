@@ -1,7 +1,5 @@
 """A real registry: schemas registered, found, refused and evolved, written records read back."""
 
-from __future__ import annotations
-
 import pytest
 
 from cdc_formats import Change, RowKind, get_format

@@ -3,8 +3,6 @@
 ``cdc`` takes secrets from a file or the environment.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

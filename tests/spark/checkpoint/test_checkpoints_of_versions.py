@@ -1,17 +1,15 @@
 """Checkpoints of another Spark version (`tests.support.jobs.checkpoint_job`) go on in this one."""
 
-from __future__ import annotations
-
 import shutil
 from collections.abc import Callable
 from datetime import datetime
 from decimal import Decimal
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pyspark
 import pytest
 from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
 
 from normalize.checkpoint.read_state import read_state
 from normalize.monitoring.explain_error import explain_error
@@ -27,9 +25,6 @@ from tests.support.jobs.checkpoint_job import (
     table_row,
     write_files,
 )
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 
 @pytest.mark.parametrize(

@@ -1,19 +1,18 @@
 """`read_state` on checkpoints with state made by hand."""
 
-from __future__ import annotations
-
+import shutil
 from decimal import Decimal
 
 import pytest
 from pyspark.errors import PythonException
 
 from cdc_formats import columns
-from cdc_formats.errors import ArgumentError
+from cdc_formats.errors import ArgumentError, StateDamagedError
 from normalize import ChangelogNormalize
 from normalize.checkpoint.read_state import read_state
 from normalize.core.arrow import pack
 from normalize.core.state import Layout
-from tests.support.states import NOON_MS, group_of, rows_of, stored_by_hand
+from tests.support.states import LAYOUT, NOON_MS, group_of, rows_of, stored_by_hand
 from tests.support.streams import run_stream
 
 
@@ -127,3 +126,25 @@ def test_a_version_that_this_release_does_not_read_is_an_error(spark, tmp_path):
     stored_by_hand(spark, {0: b"\x99\x7f"}, tmp_path / "checkpoint")
     with pytest.raises(PythonException, match=r"\[STATE_VERSION\].*version 127"):
         read_state(spark, str(tmp_path / "checkpoint"))
+
+
+# --------------------------------------------------------------------------------------------------
+# One-sentence errors of `read_state` for checkpoints with no micro-batch yet or with cut files
+def test_a_checkpoint_without_a_micro_batch_and_one_with_cut_files(spark, tmp_path):
+    checkpoint = tmp_path / "whole"
+    stored_by_hand(spark, {0: group_of(LAYOUT, [pack((1,))], [1], ["a"], [0])}, checkpoint)
+    begun, cut = tmp_path / "begun", tmp_path / "cut"
+    for copy in (begun, cut):
+        shutil.copytree(checkpoint, copy)
+    for file in (begun / "commits").iterdir():
+        file.unlink()
+    with pytest.raises(ArgumentError, match="has not committed a micro-batch yet"):
+        read_state(spark, str(begun))
+    for file in (cut / "state").rglob("*.delta"):
+        file.write_bytes(file.read_bytes()[:10])
+    with pytest.raises(
+        StateDamagedError,
+        match=f"^.STATE_DAMAGED. Spark cannot read the state in {cut}: .*EOFException",
+    ) as damaged:
+        read_state(spark, str(cut))
+    assert "\n" not in str(damaged.value)

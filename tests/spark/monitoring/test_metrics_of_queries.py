@@ -1,21 +1,17 @@
 """`MetricsListener` and `observe_lag` in running queries."""
 
-from __future__ import annotations
-
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from pyspark.errors import StreamingQueryException
+from pyspark.sql import SparkSession
 
 from cdc_formats.errors import ArgumentError
 from normalize import DeltaTarget, apply_changes, decode_changelog
 from normalize.monitoring.metrics_listener import MetricsListener
 from normalize.monitoring.progress import observe_lag
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 COMMITTED = 1_700_000_000.5  # seconds
 MESSAGE = '{"op": "c", "before": null, "after": {"id": %d}, "source": {"ts_ms": %d}}'

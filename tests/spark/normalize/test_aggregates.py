@@ -1,7 +1,5 @@
 """`aggregate_changes` and the signed columns agree with Spark's query over the resulting table."""
 
-from __future__ import annotations
-
 from functools import partial
 
 import pytest

@@ -1,21 +1,17 @@
 """Whether a changelog has ``-U`` is found in its plan: no operation loses it silently."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from functools import reduce
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import pytest
+from pyspark.sql import DataFrame, SparkSession
 
 from cdc_formats.errors import ArgumentError
 from normalize import ChangelogNormalize, aggregate_changes, signed_count, signed_sum
 from normalize.dataframe import changelog_mode, with_changelog_mode
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
 
 ROWS = [("+I", 1, 2), ("-U", 1, 2), ("+U", 1, 3)]
 SCHEMA = "row_kind STRING, id INT, n INT"

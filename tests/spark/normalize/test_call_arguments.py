@@ -1,13 +1,12 @@
 """Arguments of a wrong type or without a value: one sentence with the argument, for each function."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
+from pyspark.sql import SparkSession
 
 from cdc_formats.errors import ArgumentError, SchemaError
 from normalize import (
@@ -20,9 +19,6 @@ from normalize import (
 from normalize.tables.apply import apply_batch
 from normalize.tables.targets import TargetError
 from tests.support.sinking import changelog
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 TABLE = {"schema": "id INT, name STRING", "primary_key": "id"}
 CALLS: dict[str, tuple[Callable[..., Any], dict[str, Any]]] = {

@@ -1,7 +1,5 @@
 """`ChangelogNormalize` on DataFrames from other sources than Kafka, and Spark's equality."""
 
-from __future__ import annotations
-
 import json
 import math
 from datetime import timedelta

@@ -1,7 +1,5 @@
 """Wrong arguments for control events fail at the call."""
 
-from __future__ import annotations
-
 import pytest
 
 from cdc_formats.errors import ChangelogError

@@ -1,7 +1,5 @@
 """Wrong arguments for dead letters fail at the call."""
 
-from __future__ import annotations
-
 import re
 
 import pytest

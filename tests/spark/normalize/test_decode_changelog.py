@@ -1,7 +1,5 @@
 """`decode_changelog` without Kafka: bronze Delta tables, text files, and frames without offsets."""
 
-from __future__ import annotations
-
 import json
 import random
 from datetime import timedelta

@@ -1,7 +1,5 @@
 """Exploration: the history of a key, and plots whose bars equal Spark's counts."""
 
-from __future__ import annotations
-
 from datetime import datetime, timedelta, timezone
 
 import matplotlib as mpl

@@ -1,14 +1,12 @@
 """VARIANT and TIME columns on Spark: typed after the last pass, and written as text."""
 
-from __future__ import annotations
-
 import json
 from datetime import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
-from pyspark.sql import functions as F
+from pyspark.sql import DataFrame, SparkSession, functions as F
 from pyspark.sql.types import VariantType
 
 from cdc_formats.errors import ArgumentError, MissingDependencyError, SchemaError
@@ -19,9 +17,6 @@ from normalize.tables.apply import apply_batch
 from tests.support.frames import frame
 from tests.support.sinking import changelog
 from tests.support.streams import debezium, run_stream, settings
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
 
 TABLE: dict[str, Any] = {
     "format": "debezium-json",

@@ -1,7 +1,5 @@
 """Wrong arguments of `from_kafka_changelog` fail at the call and name the fix."""
 
-from __future__ import annotations
-
 import logging
 import sys
 from datetime import timedelta

@@ -3,13 +3,12 @@
 The fold gets the last change of each key in a micro-batch.
 """
 
-from __future__ import annotations
-
 import json
 import os
 from datetime import timedelta
 from itertools import cycle
 from pathlib import Path
+from random import Random
 from typing import Any
 from uuid import uuid4
 
@@ -18,6 +17,7 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings, strategies as st
 from pyspark.errors import StreamingQueryException
+from pyspark.sql import SparkSession
 
 from cdc_formats import columns
 from cdc_formats.errors import ArgumentError
@@ -28,6 +28,8 @@ from normalize import (
 )
 from normalize.checkpoint.read_state import find_state, read_state
 from normalize.core.arrow import spark_ddl, to_arrow
+from normalize.core.last import FirstRecord, is_late, partition_facts
+from normalize.engines.native import late_record
 from normalize.monitoring.explain_error import explain_error
 from normalize.spark_versions import installed_version
 from normalize.stage_options import NativeEngine
@@ -546,3 +548,28 @@ def test_other_arguments_that_it_refuses(spark, messages):
         match=r"no aggregation behind engine='native' in one query.*in a second query",
     ):
         aggregate_changes(messages.stream(), "id")
+
+
+# --------------------------------------------------------------------------------------------------
+# The native engine finds late records of added partitions in SQL as the pure function does
+def test_sql_finds_late_records_as_python_does(spark: SparkSession) -> None:
+    from pyspark.sql import functions as F
+
+    random = Random(5)
+    values = [
+        fact
+        for batch in (0, 1, 2)
+        for partition in (0, 1, 2)
+        for stamp in (0, 7, 8, 1_800_000_000_000)
+        for _, fact in partition_facts(
+            FirstRecord("t", partition, random.randrange(2), stamp), {"t": 2}, batch
+        )
+    ]
+    rows = [sorted(random.choices(values, k=2)) for _ in range(2_000)]
+    late = (
+        spark.createDataFrame(rows, "least STRING, greatest STRING")
+        .select(late_record(F.col("least"), F.col("greatest")))
+        .collect()
+    )
+    assert [bool(value) for (value,) in late] == [is_late(*row) for row in rows]
+    assert 0 < sum(is_late(*row) for row in rows) < len(rows)

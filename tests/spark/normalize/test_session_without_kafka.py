@@ -1,19 +1,14 @@
 """A session without the Kafka source, and one with that of another version of Spark."""
 
-from __future__ import annotations
-
 import shutil
 import subprocess
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
+from pyspark.sql import SparkSession
 
 from normalize.spark_versions import check_kafka_source, kafka_source, spark_packages
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 pytestmark = pytest.mark.cross_section
 

@@ -1,7 +1,5 @@
 """What a pass changes in Spark's Python worker."""
 
-from __future__ import annotations
-
 import gc
 
 import pyarrow as pa

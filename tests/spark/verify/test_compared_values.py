@@ -1,17 +1,11 @@
 """Values of two types are equal exactly if they mean the same."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
 import pytest
+from pyspark.sql import SparkSession
 
 from cdc_formats.values.masks import MaskKey, Masks
 from normalize.verify.canonical import ROW, compared_column, hashed, masked_column
 from tests.support.masks import KEY, hashed as mask_of
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 SAME = [
     ("1", "CAST(1 AS BIGINT)"),

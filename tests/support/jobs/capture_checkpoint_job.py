@@ -4,8 +4,6 @@ Its only micro-batch is the first 15 rows of a table with 60. Run it once for ea
 as `checkpoint_job`.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

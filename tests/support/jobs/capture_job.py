@@ -5,8 +5,6 @@ The command is ``python -m tests.support.jobs.capture_job OPTIONS CHECKPOINT FOL
 It prints a line for each batch, and ends when its output is closed.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import sys

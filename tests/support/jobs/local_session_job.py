@@ -1,7 +1,5 @@
 """Start `local_session` with another SPARK_HOME, read a topic, and print the findings as JSON."""
 
-from __future__ import annotations
-
 import json
 import os
 import sys

@@ -5,8 +5,6 @@ It records plans, progress, events, pages, errors and checkpoints.
 ``python -m tests.support.jobs.secrets_job FOLDER OPTIONS.json``; the log goes to stderr.
 """
 
-from __future__ import annotations
-
 import json
 import sys
 from pathlib import Path

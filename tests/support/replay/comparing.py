@@ -1,7 +1,5 @@
 """Comparison of a replay with the truth: unexplained differences and unused explanations fail."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field

@@ -5,8 +5,6 @@ producer writes for the truth. Any other difference is a failure, and so is a li
 no longer occurs.
 """
 
-from __future__ import annotations
-
 import base64
 import json
 import re

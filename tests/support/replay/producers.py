@@ -1,7 +1,5 @@
 """Declared types of source types per producer, and conversions to the truth's encoding."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Mapping
 from datetime import timedelta

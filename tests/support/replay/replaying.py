@@ -3,8 +3,6 @@
 The replay decodes the topic to a changelog without Spark and applies it to a table.
 """
 
-from __future__ import annotations
-
 import json
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence

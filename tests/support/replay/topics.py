@@ -1,7 +1,5 @@
 """The recorded topics: their format and options, source tables, and known differences."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
@@ -36,7 +34,7 @@ class Topic:
         The file's name, without its suffix.
     format : str
     options : mapping
-        Of the format.
+        The format's options.
     database, table : str
         The truth.
     producer : callable

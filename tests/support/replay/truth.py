@@ -6,8 +6,6 @@ text. The functions here convert Python values to these encodings, so that equal
 equal.
 """
 
-from __future__ import annotations
-
 import base64
 import gzip
 import json
@@ -29,7 +27,7 @@ class Column(NamedTuple):
     name, type : str
     nullable : bool
     precision, scale : int or None
-        Of a number.
+        The digits of a number.
     fraction : int or None
         The digits of a fraction of a second.
     """

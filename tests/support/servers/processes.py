@@ -1,7 +1,5 @@
 """Server processes that end with the process that started them, and their archives."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import socket

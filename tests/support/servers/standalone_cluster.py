@@ -29,7 +29,7 @@ class StandaloneCluster:
     """
 
     def __init__(self, folder: Path) -> None:
-        # That of the archived classes: Java uses an archive only with the same paths of jars.
+        # Java uses an archive of classes only with the same paths of jars.
         self.folder, self.home = folder, Path(pyspark.__file__).parent
         self.port = processes.free_port()
         self.url = f"spark://127.0.0.1:{self.port}"
@@ -91,7 +91,7 @@ class StandaloneCluster:
             "spark.executor.memory": "512m",
             "spark.driver.host": "127.0.0.1",
             "spark.log.level": "ERROR",
-            # that of the tests is not in the package
+            # the tests' own daemon is not in the package
             "spark.python.daemon.module": "pyspark.daemon",
             # both executors run the first tasks
             "spark.scheduler.minRegisteredResourcesRatio": "1",

@@ -1,9 +1,8 @@
 """Avro and columns: every writer type in every column type, and round trips of rows."""
 
-from __future__ import annotations
-
 import json
 import struct
+from contextlib import suppress
 from datetime import date, datetime, time, timezone
 from decimal import Decimal
 from io import BytesIO
@@ -11,15 +10,29 @@ from typing import Any
 
 import fastavro
 import pytest
-from hypothesis import given, settings, strategies as st
+from hypothesis import HealthCheck, given, settings, strategies as st
 
 from cdc_formats import columns
-from cdc_formats.avro.reader import AvroSchema, row_converter, without_logical_types
+from cdc_formats.avro.reader import (
+    AvroSchema,
+    column_converter,
+    plain,
+    row_converter,
+    without_logical_types,
+)
 from cdc_formats.avro.writer import avro_bytes, avro_writer, record_schema
 from cdc_formats.encoding import RowWriter
-from cdc_formats.errors import EncodeError, SchemaError, TypeConversionError
-from cdc_formats.values.handling import Handling
-from cdc_formats.values.schema import TYPE_NAMES
+from cdc_formats.errors import (
+    DecodeError,
+    EncodeError,
+    MalformedMessageError,
+    TypeConversionError,
+    WriterSchemaError,
+)
+from cdc_formats.values.handling import Handling, null_or
+from cdc_formats.values.schema import TYPE_NAMES, SqlType
+from tests.support.avro import schemas, written
+from tests.support.error_texts import error_test
 from tests.support.examples import examples
 
 CONNECT = "org.apache.kafka.connect.data."
@@ -273,10 +286,6 @@ def test_an_unsigned_bigint_in_both_modes() -> None:
         assert read("string", "1234", "DECIMAL(20,0)", Handling(bigint_unsigned=mode)) == "1234"
         with pytest.raises(TypeConversionError, match="got `str` 'AQ=='"):
             read("string", "AQ==", "DECIMAL(20,0)", Handling(bigint_unsigned=mode))
-    with pytest.raises(
-        TypeConversionError, match="set bigint_unsigned_handling_mode='long', else 'precise'"
-    ):
-        read("long", -1, "DECIMAL(20,0)", Handling(decimal="string"))
 
 
 def test_unsigned_numbers_and_text_of_bytes_as_declared() -> None:
@@ -287,17 +296,6 @@ def test_unsigned_numbers_and_text_of_bytes_as_declared() -> None:
         read("string", "2018-06-20 15:13:16", "TIMESTAMP(3)", Handling(time_zone="UTC"))
         == 1_529_507_596_000_000
     )
-
-
-def test_an_error_in_a_struct_names_its_column() -> None:
-    with pytest.raises(
-        TypeConversionError, match=r"`DATE`, got `number` 9999999: out of its range.*`\$.after.x`"
-    ):
-        read(
-            {"type": "record", "name": "S", "fields": [{"name": "since", "type": "int"}]},
-            {"since": 9_999_999},
-            "STRUCT<since: DATE>",
-        )
 
 
 # --------------------------------------------------------------------------------------------------
@@ -352,13 +350,6 @@ def test_the_schema_of_columns_is_flinks() -> None:
         == "org.apache.flink.avro.generated.record_x_z"
     )
     assert fastavro.parse_schema(json.loads(json.dumps(schema)))
-
-
-def test_types_without_an_avro_type_are_refused() -> None:
-    with pytest.raises(SchemaError, match="`unit price` is not a valid Avro name"):
-        record_schema(columns("`unit price` INT"))
-    with pytest.raises(SchemaError, match="the key of a map must be a STRING"):
-        record_schema(columns("m MAP<INT, INT>"))
 
 
 VALUES: dict[str, st.SearchStrategy[Any]] = {
@@ -442,21 +433,6 @@ def test_other_readers_read_written_values_by_their_logical_types() -> None:
     }
 
 
-@pytest.mark.parametrize(
-    ("sql_type", "value", "reason"),
-    [
-        ("TIME(3)", 1_500_001, "more fractional digits than the type holds"),
-        ("TIMESTAMP(0)", 1, "more fractional digits than the type holds"),
-        ("TIMESTAMP_NTZ(9)", 2**62, "out of Avro's range"),
-    ],
-)
-def test_a_value_that_would_be_read_back_differently_is_refused(
-    sql_type: str, value: Any, reason: str
-) -> None:
-    with pytest.raises(EncodeError, match=reason):
-        RowWriter(columns(f"x {sql_type}"), Handling(), write=avro_writer).image((value,))
-
-
 def test_the_placeholder_is_never_written() -> None:
     how = Handling(placeholder="gone")
     rows = RowWriter(columns("x STRING, y BINARY"), how, excerpt=False, write=avro_writer)
@@ -466,3 +442,230 @@ def test_the_placeholder_is_never_written() -> None:
         rows.image(("gone", b""), "$.after")
     with pytest.raises(EncodeError, match=r"`\$.after.y`"):
         rows.image(("", b"gone"), "$.after")
+
+
+# --------------------------------------------------------------------------------------------------
+# Avro bytes: fastavro's output is read, damage is a bad record, and unsafe schemas are refused
+def reader(schema: Any) -> Any:
+    parsed = AvroSchema(schema)
+    to_plain = null_or(plain(parsed, parsed.top))
+    return lambda data: to_plain(parsed.read(data))
+
+
+readable = settings(
+    deadline=None, max_examples=examples(150), suppress_health_check=list(HealthCheck)
+)
+
+
+@readable
+@given(data=st.data(), pair=schemas())
+def test_fastavros_bytes_are_read_as_fastavro_reads_them(data: Any, pair: tuple[Any, Any]) -> None:
+    schema, values = pair
+    read, avro = reader(schema), written(schema, data.draw(values))
+    expected = fastavro.schemaless_reader(BytesIO(avro), fastavro.parse_schema(schema), None)
+    assert repr(read(avro)) == repr(expected)
+
+
+@readable
+@given(
+    data=st.data(),
+    pair=schemas(),
+    damage=st.lists(st.tuples(st.integers(0, 300), st.integers(0, 255)), max_size=3),
+    cut=st.integers(0, 30),
+)
+def test_damaged_bytes_raise_only_decode_errors(
+    data: Any, pair: tuple[Any, Any], damage: list, cut: int
+) -> None:
+    schema, values = pair
+    read, avro = reader(schema), bytearray(written(schema, data.draw(values)))
+    for at, byte in damage:
+        avro[at % (len(avro) + 1) : at % (len(avro) + 1) + 1] = bytes([byte])
+    with suppress(DecodeError):
+        read(bytes(avro[: len(avro) - cut]))
+
+
+def of(avro: Any) -> dict[str, Any]:
+    return {"type": "record", "name": "R", "fields": [{"name": "a", "type": avro}]}
+
+
+MOST = b"\xfe\xff\xff\xff\xff\xff\xff\xff\x7f"
+"""A number of 62 bits, used as a hostile length or count."""
+ENUM = {"type": "enum", "name": "E", "symbols": ["x", "y"]}
+
+
+@pytest.mark.parametrize(
+    ("avro", "data", "reason"),
+    [
+        pytest.param("string", b"\x20abc", "end before", id="a string is cut"),
+        pytest.param("string", MOST + b"abc", "not Avro of this schema", id="a string of 4 EB"),
+        pytest.param("string", b"\x05abc", "end before", id="a string of -3 bytes"),
+        pytest.param("bytes", b"\x20abc", "end before", id="bytes are cut"),
+        pytest.param("string", b"\x04\xff\xfe", "not UTF-8", id="a string is not UTF-8"),
+        pytest.param("string", b"\x02ab", "1 bytes are left over", id="bytes are left over"),
+        pytest.param("boolean", b"", "not Avro of this schema", id="no boolean"),
+        pytest.param("long", b"\xff" * 100_000, "not Avro of this schema", id="a long without end"),
+        pytest.param("long", b"\xff", "not Avro of this schema", id="a long is cut"),
+        pytest.param("float", b"\0\0\0", "not Avro of this schema", id="a float is cut"),
+        pytest.param("double", b"\0" * 7, "not Avro of this schema", id="a double is cut"),
+        pytest.param(
+            {"type": "fixed", "name": "F", "size": 4}, b"abc", "end before", id="a fixed is cut"
+        ),
+        pytest.param(ENUM, b"\x04", "not Avro of this schema", id="an enum's third symbol of two"),
+        pytest.param(
+            ["null", "string"],
+            b"\x04",
+            "not Avro of this schema",
+            id="a union's third branch of two",
+        ),
+        pytest.param(
+            {"type": "array", "items": "long"},
+            MOST,
+            "not Avro of this schema",
+            id="an array of 4 E items",
+        ),
+        pytest.param(
+            {"type": "array", "items": "long"},
+            b"\x02\0",
+            "not Avro of this schema",
+            id="an array without an end",
+        ),
+        pytest.param(
+            {"type": "map", "values": "null"}, MOST, "end before", id="a map of 4 E entries"
+        ),
+    ],
+)
+def test_bytes_that_are_not_of_the_schema_are_malformed(
+    avro: Any, data: bytes, reason: str
+) -> None:
+    with pytest.raises(MalformedMessageError, match=reason):
+        reader(of(avro))(data)
+
+
+@pytest.mark.parametrize("index", [b"\x82\x00", b"\x82\x80\x00"])
+def test_an_index_in_a_longer_encoding_is_read(index: bytes) -> None:
+    assert reader(of(["null", "string"]))(index + b"\x02a") == {"a": "a"}
+
+
+def test_an_array_in_blocks_with_their_sizes_is_read() -> None:
+    assert reader(of({"type": "array", "items": "int"}))(
+        b"\x03\x04\x02\x04" + b"\x02\x06" + b"\0"
+    ) == {"a": [1, 2, 3]}
+
+
+@pytest.mark.parametrize(
+    ("schema", "reason"),
+    [
+        (
+            {"type": "record", "name": "N", "fields": [{"name": "next", "type": ["null", "N"]}]},
+            r"contains itself \(N\)",
+        ),
+        ({"type": "map", "values": {"type": "array", "items": "null"}}, "zero-byte values"),
+        (
+            of({"type": "array", "items": {"type": "fixed", "name": "F", "size": 0}}),
+            "zero-byte values",
+        ),
+        (
+            of({"type": "array", "items": {"type": "record", "name": "E", "fields": []}}),
+            "zero-byte values",
+        ),
+        ({"type": "strange"}, "not an Avro schema"),
+        ("nope", "not an Avro schema"),
+        (5, "not an Avro schema"),
+        (None, "not an Avro schema"),
+    ],
+)
+def test_a_schema_that_cannot_be_read_raises_an_error_with_the_reason(
+    schema: Any, reason: str
+) -> None:
+    with pytest.raises(WriterSchemaError, match=reason):
+        AvroSchema(schema)
+
+
+def named_twice(levels: int, leaf: Any) -> Any:
+    """Return a small record type that uses each lower level twice: values have 2**levels leaves."""
+    schema: Any = {"type": "record", "name": "R0", "fields": [{"name": "a", "type": leaf}]}
+    for level in range(levels):
+        fields = [{"name": "a", "type": schema}, {"name": "b", "type": f"R{level}"}]
+        schema = {"type": "record", "name": f"R{level + 1}", "fields": fields}
+    return schema
+
+
+class CountedSchema(AvroSchema):
+    """A schema that counts how many types are read."""
+
+    looks = 0
+
+    def resolve(self, schema: Any) -> Any:
+        self.looks += 1
+        assert self.looks < 1000, "each of its few types is looked at again and again"
+        return super().resolve(schema)
+
+
+def test_checking_and_compiling_a_schema_is_linear_in_its_size() -> None:
+    parsed = CountedSchema(named_twice(25, "int"))
+    plain(parsed, parsed.top)
+    with pytest.raises(WriterSchemaError, match=r"contains itself \(R7\)"):
+        CountedSchema(named_twice(25, ["null", "R7"]))
+    with pytest.raises(
+        WriterSchemaError, match=r"a record \(R12\) with more than 10000 zero-byte values"
+    ):
+        CountedSchema(named_twice(25, "null"))
+
+
+def test_a_record_type_that_is_used_twice_is_read_in_both_places() -> None:
+    parsed = AvroSchema(named_twice(2, "int"))
+    assert plain(parsed, parsed.top)(parsed.read(b"\x02\x04\x06\x08")) == {
+        "a": {"a": {"a": 1}, "b": {"a": 2}},
+        "b": {"a": {"a": 3}, "b": {"a": 4}},
+    }
+    empty = AvroSchema(named_twice(11, "null"))
+    assert empty.read(b"")["b"]["b"]["a"]["a"] == empty.read(b"")["a"]["a"]["b"]["b"]
+
+
+test_error_texts = error_test(
+    __file__,
+    {
+        "an unsigned bigint in both modes": lambda: read(
+            "long", -1, "DECIMAL(20,0)", Handling(decimal="string")
+        ),
+        "an error in a struct names its column": lambda: read(
+            {"type": "record", "name": "S", "fields": [{"name": "since", "type": "int"}]},
+            {"since": 9_999_999},
+            "STRUCT<since: DATE>",
+        ),
+        "types without an avro type are refused, 1": lambda: record_schema(
+            columns("`unit price` INT")
+        ),
+        "types without an avro type are refused, 2": lambda: record_schema(
+            columns("m MAP<INT, INT>")
+        ),
+        **{
+            f"a value that would be read back differently is refused, {number}": lambda sql_type=sql_type, value=value: (
+                RowWriter(columns(f"x {sql_type}"), Handling(), write=avro_writer).image((value,))
+            )
+            for number, (sql_type, value) in enumerate(
+                [
+                    ("TIME(3)", 1_500_001),
+                    ("TIMESTAMP(0)", 1),
+                    ("TIMESTAMP_NTZ(9)", 2**62),
+                ],
+                1,
+            )
+        },
+        "a record type that is used twice is read in both places": lambda: AvroSchema(
+            of({"type": "array", "items": named_twice(3, "null")})
+        ),
+        "ambiguous union branches are refused when their values differ": lambda: column_converter(
+            AvroSchema(of(["null", "int", {"type": "long", "logicalType": "timestamp-millis"}])),
+            AvroSchema(
+                of(["null", "int", {"type": "long", "logicalType": "timestamp-millis"}])
+            ).fields(
+                AvroSchema(
+                    of(["null", "int", {"type": "long", "logicalType": "timestamp-millis"}])
+                ).top
+            )["a"],
+            SqlType("TIMESTAMP"),
+            Handling(),
+        ),
+    },
+)

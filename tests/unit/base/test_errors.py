@@ -1,7 +1,5 @@
 """Errors: their text is complete, hides data when configured, and survives pickling."""
 
-from __future__ import annotations
-
 import pickle
 
 import pytest

@@ -3,8 +3,6 @@
 In all packages, imports between rooms go only one way.
 """
 
-from __future__ import annotations
-
 import ast
 import re
 import subprocess

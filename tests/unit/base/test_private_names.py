@@ -1,7 +1,5 @@
 """Tests use public names: what they need of a room is what the room offers."""
 
-from __future__ import annotations
-
 import ast
 from collections.abc import Iterator
 from functools import lru_cache

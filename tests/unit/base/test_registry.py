@@ -1,7 +1,5 @@
 """Formats by name: built-in, from installed packages, and from a notebook; and their conflicts."""
 
-from __future__ import annotations
-
 import configparser
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """The contract detects violations: one format for each violation, and the reported sentence."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from random import Random
 from typing import Any, ClassVar

@@ -1,14 +1,14 @@
 """The possible effect of a logged statement on a table, from its text alone."""
 
-from __future__ import annotations
-
 import time
 
 import pytest
 from hypothesis import example, given, strategies as st
 
+from capture.options import read_options
 from capture.statements import Effect, ServerSyntax, SqlStatement, Token, decode, scan
 from capture.table import TableId
+from tests.support.error_texts import error_test
 
 MARIADB, MYSQL = ServerSyntax(mariadb=True), ServerSyntax(mariadb=False)
 ANSI_QUOTES, NO_BACKSLASH_ESCAPES = 2**2, 2**20
@@ -392,3 +392,47 @@ def test_columns_that_a_statement_drops_or_renames() -> None:
         == set()
     )
     assert SqlStatement("ALTER TABLE t DROP `key`", MARIADB).removed == {"key"}
+
+
+# --------------------------------------------------------------------------------------------------
+# Options of the capture: refused ones, and no shown password
+
+
+def test_password_is_not_in_the_repr_of_options() -> None:
+    texts = {
+        "hostname": "h",
+        "username": "u",
+        "password": "s3cret",
+        "Database-Name": "d",
+        "TABLE-NAME": "t",
+    }
+    assert "s3cret" not in repr(read_options(texts))
+
+
+test_error_texts = error_test(
+    __file__,
+    {
+        **{
+            f"invalid options raise an error, {number}": lambda options=options: read_options(
+                {
+                    "hostname": "h",
+                    "username": "u",
+                    "password": "p",
+                    "database-name": "d",
+                    "table-name": "t",
+                }
+                | options
+            )
+            for number, options in enumerate(
+                [
+                    {"chunk": "1"},
+                    {"server-id": "9-5"},
+                    {"server-id": "5400"},
+                    {"scan.startup.mode": "specific-offset"},
+                    {"scan.startup.mode": "newest"},
+                ],
+                1,
+            )
+        },
+    },
+)

@@ -1,7 +1,5 @@
 """`checkpoint_status` and ``cdc status`` on checkpoints by Spark and files of a Kafka query."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from datetime import datetime, timezone

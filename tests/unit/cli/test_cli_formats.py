@@ -1,7 +1,5 @@
 """``cdc formats``."""
 
-from __future__ import annotations
-
 import json
 import re
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A job file that ``cdc init`` writes: what the messages do not say is a question in it."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

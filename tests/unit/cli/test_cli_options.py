@@ -1,16 +1,30 @@
 """Parsing of command-line values; secrets are never shown."""
 
-from __future__ import annotations
-
+import json
+import logging
+import os
+import re
+import shlex
+import subprocess
+import sys
+from importlib.metadata import version
 from pathlib import Path
 
 import pytest
-import typer
 
+from cdc_cli.app import EXAMPLES
 from cdc_cli.arguments import FileError, connection, make_format, pairs
+from cdc_cli.job import screen
 from cdc_cli.topic import Start
-from cdc_formats.errors import ArgumentError, FormatOptionError
-from tests.support.commands import cdc, quick
+from cdc_cli.view import text_of
+from cdc_formats import columns
+from cdc_formats.errors import ArgumentError
+from normalize.run import Event
+from normalize.run.events import micro_batch
+from tests.support.commands import cdc, environment, interrupted, quick, running
+from tests.support.distributions import install
+from tests.support.error_texts import error_test
+from tests.support.paths import REPOSITORY
 
 SECRET = "kept-9f2c"
 
@@ -165,10 +179,222 @@ def test_options_are_read_as_the_format_declares_them() -> None:
     )
     avro = make_format("debezium-avro-confluent", {"url": "http://r", "properties": '{"a": "b"}'})
     assert avro.properties == (("a", "b"),)
-    with pytest.raises(FormatOptionError, match="properties must be JSON"):
-        make_format("debezium-avro-confluent", {"url": "http://r", "properties": "a=b"})
 
 
-def test_pairs_require_an_equals_sign() -> None:
-    with pytest.raises(typer.BadParameter):
-        pairs(["=x"], "-X")
+# --------------------------------------------------------------------------------------------------
+# The command line: help, version, usage errors, exit codes, completion, imports at start
+HEAVY = {"confluent_kafka", "numpy", "pandas", "pyarrow", "pyspark", "fastavro", "jsonschema"}
+
+
+def test_help_names_the_commands_and_imports_no_heavy_package() -> None:
+    code = (
+        "import sys; sys.argv = ['cdc', '--help']\n"
+        "import cdc_cli\n"
+        "try: cdc_cli.main()\n"
+        "except SystemExit as end: assert not end.code\n"
+        f"print('LOADED', sorted({HEAVY!r} & set(sys.modules)))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, env=environment(), check=True
+    )
+    assert all(
+        name in done.stdout
+        for name in ("formats", "profile", "tail", "verify", "status", "init", "run")
+    )
+    assert done.stdout.strip().endswith("LOADED []")
+
+
+def test_version_is_the_version_of_the_package() -> None:
+    assert cdc("--version") == (0, f"cdc {version('pyspark-kafka-changelog')}\n", "")
+
+
+def test_a_package_that_overwrites_this_one_is_noticed(tmp_path: Path) -> None:
+    install(tmp_path, {}, "normalize")
+    done = cdc("formats", PYTHONPATH=f"{tmp_path}{os.pathsep}{REPOSITORY}")
+    assert done.code == 1
+    assert done.err.startswith(
+        "error: the package normalize 1.0 of PyPI is installed, and overwrites the folder "
+        "normalize of pyspark"
+    )
+    run = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-p",
+        "no:cacheprovider",
+        "tests/unit/cli",
+        "--collect-only",
+    ]
+    env = environment(PYTHONPATH=str(tmp_path))
+    tests = subprocess.run(
+        run, cwd=REPOSITORY, capture_output=True, text=True, env=env, check=False
+    )
+    assert tests.returncode == 4
+    assert (
+        "pip uninstall normalize, then pip install --force-reinstall --no-deps "
+        "pyspark-kafka-changelog"
+    ) in tests.stderr
+
+
+@pytest.mark.parametrize(
+    "command", ["formats", "profile", "tail", "verify", "status", "init", "run"]
+)
+def test_every_command_has_help_without_a_broker(command: str) -> None:
+    done = quick(command, "-h")
+    assert done.code == 0
+    assert f"cdc {command}" in done.out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error"),
+    [
+        (["nosuch"], "No such command"),
+        (["tail"], "TOPIC"),
+        (["tail", "t", "-f", "maxwell-json"], "CDC_BOOTSTRAP_SERVERS"),
+        (["tail", "t", "-b", "x:1", "-f", "maxwell-json", "--max", "0"], "--max"),
+        (["tail", "t", "-b", "x:1", "-f", "maxwell-json", "--from", "yesterday"], "beginning"),
+        (["tail", "t", "-b", "x:1", "-f", "maxwell-json", "--from", "2026-11-21T10:00:00"], "zone"),
+        (["tail", "t", "-b", "x:1", "-f", "maxwell-json", "-o", "table_include"], "name=value"),
+        (["tail", "t", "-b", "x:1", "-f", "maxwell-json", "--errors", "nosuch"], "fail"),
+        (["verify", "jdbc:mysql://db/shop", "products"], "TARGET"),
+        (["verify", "jdbc:mysql://db/shop", "products", "copy", "--kind", "jdbc"], "--target-url"),
+        (["status"], "CHECKPOINT"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
+)
+def test_wrong_usage_exits_with_two(arguments: list[str], error: str) -> None:
+    done = quick(*arguments)
+    assert done.code == 2
+    assert error in done.err
+    assert done.out == ""
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error"),
+    [
+        (
+            ["-f", "maxwel-json"],
+            "[UNKNOWN_FORMAT] no format 'maxwel-json'; did you mean 'maxwell-json'?",
+        ),
+        (
+            ["-f", "maxwell-json", "-o", "tabel_include=x"],
+            "Did you mean table_include for tabel_include?",
+        ),
+        (
+            ["-f", "debezium-json", "-o", "decimal_handling_mode=text"],
+            "decimal_handling_mode is 'text'; it is one of",
+        ),
+        (["-f", "maxwell-json", "--schema", "id NUMBR"], "[SCHEMA]"),
+        (
+            ["-f", "maxwell-json", "--schema", "id INT", "--primary-key", "key"],
+            "primary key column key is not declared",
+        ),
+        (["-f", "maxwell-json", "--schema", "id INT", "--normalize"], "--primary-key"),
+        (
+            ["-f", "upsert-kafka", "-o", "avro_confluent_retry_seconds=soon", "--schema", "id INT"],
+            "must be a number (float)",
+        ),
+        (
+            ["-f", "maxwell-json", "--schema", "id INT", "-X", "no.such.property=1"],
+            "refuses a property: no.such.property",
+        ),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
+)
+def test_invalid_value_is_a_one_line_error_without_contacting_kafka(
+    arguments: list[str], error: str
+) -> None:
+    done = quick("tail", "t", "-b", "127.0.0.1:1", *arguments)
+    assert done.code == 1
+    assert done.err.startswith("error: [")
+    assert done.err.count("\n") == 1
+    assert error in done.err
+
+
+def test_traceback_is_shown_on_request() -> None:
+    done = cdc("formats", "nosuch", "--traceback")
+    assert done.code == 1
+    assert "Traceback" in done.err
+    assert "UnknownFormatError" in done.err
+
+
+def test_unreachable_broker_is_an_error_after_the_timeout() -> None:
+    done = cdc("tail", "t", "-b", "127.0.0.1:1", "-f", "maxwell-json", "--timeout", "1", "-v")
+    assert done.code == 1
+    assert done.err.splitlines()[-1].startswith("error: [KAFKA_UNAVAILABLE]")
+    assert done.err.count("Connection refused") == 1
+
+
+def test_ctrl_c_works_while_no_broker_answers() -> None:
+    with running(
+        "tail", "t", "-b", "127.0.0.1:1", "-f", "maxwell-json", "--timeout", "60", "-v"
+    ) as process:
+        assert process.stderr is not None
+        assert process.stderr.readline() == b"connecting with bootstrap.servers=127.0.0.1:1\n"
+        done = interrupted(process)
+    assert (done.code, done.out) == (130, "")
+    assert "Traceback" not in done.err
+
+
+def test_shell_completes_format_names() -> None:
+    completed = cdc(_CDC_COMPLETE="complete_bash", COMP_WORDS="cdc tail -f ma", COMP_CWORD="3")
+    assert completed.lines == ["maxwell-json"]
+
+
+@pytest.mark.parametrize("line", [line for lines in EXAMPLES.values() for line in lines])
+def test_the_examples_of_the_help_have_the_options_of_the_command(line: str) -> None:
+    program, command, *arguments = shlex.split(line)
+    done = quick(command, *arguments, "--help", COLUMNS="200")
+    assert (program, done.code) == ("cdc", 0), done.err
+    assert line in done.out
+
+
+# --------------------------------------------------------------------------------------------------
+# What ``cdc run`` prints of a job's events, and of warnings
+BATCH = micro_batch(3, 1200, 2.0, 50, {})
+
+
+def test_events_and_warnings_are_lines_with_a_time_on_standard_error(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    with screen(json=False) as report:
+        report(Event("started", "the query has started"))
+        logging.getLogger("normalize").warning("%s: a warning", "shop.orders")
+        report(BATCH)
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    lines = printed.err.splitlines()
+    assert all(re.match(r"\d\d:\d\d:\d\d ", line) for line in lines)
+    assert [line[9:] for line in lines] == [
+        "the query has started",
+        "shop.orders: a warning",
+        "micro-batch 3, 1,200 records, 2.0 s, 50 offsets left",
+    ]
+    logging.getLogger("normalize").warning("after the job")
+    assert "after the job" not in capsys.readouterr().out
+
+
+def test_events_are_lines_of_json_on_standard_output(capsys: pytest.CaptureFixture[str]) -> None:
+    with screen(json=True) as report:
+        report(BATCH)
+        report(Event("failed", "a text", {"failures": 1, "error": "why"}))
+    events = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [each["event"] for each in events] == ["micro-batch", "failed"]
+    assert (events[0]["offsets_left"], events[1]["error"]) == (50, "why")
+
+
+# --------------------------------------------------------------------------------------------------
+# The text of values
+def test_a_float_is_shown_with_its_own_digits() -> None:
+    assert text_of(columns("s STRUCT<f: FLOAT>")[0].type)([3.140000104904175]) == "{f: 3.14}"
+
+
+test_error_texts = error_test(
+    __file__,
+    {
+        "options are read as the format declares them": lambda: make_format(
+            "debezium-avro-confluent", {"url": "http://r", "properties": "a=b"}
+        ),
+        "pairs require an equals sign": lambda: pairs(["=x"], "-X"),
+    },
+)

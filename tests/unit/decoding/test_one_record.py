@@ -1,13 +1,16 @@
 """One record: its rows, or why not."""
 
-from __future__ import annotations
-
+import copy
+import pickle
 from dataclasses import dataclass
+from decimal import Decimal
 from typing import Any, NamedTuple
 
+import msgspec
 import pytest
+from hypothesis import given, strategies as st
 
-from cdc_formats import Event, Format
+from cdc_formats import ABSENT, Event, Format
 from cdc_formats.decoder import decode_one, in_record
 from cdc_formats.errors import (
     DecodeError,
@@ -15,6 +18,16 @@ from cdc_formats.errors import (
     MalformedMessageError,
     SchemaRegistryError,
 )
+from cdc_formats.values.json_reader import (
+    MOST_DIGITS,
+    batch_reader,
+    json_bytes,
+    json_reader,
+    json_text,
+    read_json,
+)
+from cdc_formats.values.schema import absent_as_null, complete
+from tests.support.error_texts import error_test
 
 
 class Record(NamedTuple):
@@ -87,14 +100,6 @@ def test_a_message_nested_too_deeply_is_malformed() -> None:
     assert isinstance(decode_one("acme", _raising, RecursionError()), MalformedMessageError)
 
 
-@pytest.mark.parametrize(
-    "error", [SchemaRegistryError("down"), OSError("down"), ImportError("no"), MemoryError()]
-)
-def test_infrastructure_errors_are_raised(error: Exception) -> None:
-    with pytest.raises(type(error)):
-        decode_one("acme", _raising, error)
-
-
 def test_a_located_error_shows_data_of_the_message_only_on_request() -> None:
     error = decode_one("acme", _raising, KeyError("user"))
     assert isinstance(error, DecodeError)
@@ -105,3 +110,115 @@ def test_a_located_error_shows_data_of_the_message_only_on_request() -> None:
     assert "orders[3]@1042" in str(hidden)
     assert "user" not in str(hidden)
     assert hidden.__cause__ is None
+
+
+# --------------------------------------------------------------------------------------------------
+# Absent is not null: row images, and how one completes another
+def test_absent_stays_one_object_when_copied_or_pickled() -> None:
+    assert pickle.loads(pickle.dumps(ABSENT)) is ABSENT
+    assert copy.deepcopy(ABSENT) is ABSENT
+    assert copy.copy(ABSENT) is ABSENT
+    assert repr(ABSENT) == "ABSENT"
+
+
+def test_absent_equals_nothing_else() -> None:
+    assert not any(other == ABSENT for other in (None, "", "ABSENT", 0, False, [], {}))
+
+
+@pytest.mark.parametrize(
+    ("image", "other", "result"),
+    [
+        pytest.param(
+            (1, ABSENT, None),
+            (1, "scooter", 3.14),
+            (1, "scooter", None),
+            id="absent is taken from the other, null stays",
+        ),
+        pytest.param((ABSENT, ABSENT), (1, None), (1, None), id="every value is absent"),
+        pytest.param((1, 2), (ABSENT, ABSENT), (1, 2), id="nothing is absent"),
+        pytest.param((ABSENT, 2), (ABSENT, 3), (ABSENT, 2), id="absent in both stays absent"),
+        pytest.param((), (), (), id="no columns"),
+    ],
+)
+def test_complete(image: tuple, other: tuple, result: tuple) -> None:
+    assert complete(image, other) == result
+
+
+def test_absent_as_null() -> None:
+    assert absent_as_null((1, ABSENT, None)) == (1, None, None)
+
+
+# --------------------------------------------------------------------------------------------------
+# The reader of JSON: numbers with all their digits, and many texts at once
+Narrow = msgspec.defstruct("Narrow", [("c0", str)])
+
+
+@given(
+    st.lists(
+        st.sampled_from(
+            [b'{"c0":"x"}', b'{"c0":1}', b"{}", b"{", b"", b"\xff", b'{"c0":"\\ud800"}', None]
+        ),
+        max_size=40,
+    )
+)
+def test_many_texts_are_read_as_each_one(texts: list[bytes | None]) -> None:
+    values, places = batch_reader(Narrow)(texts)
+    fits = [text == b'{"c0":"x"}' for text in texts]
+    assert places == [index for index, fit in enumerate(fits) if not fit]
+    assert values == [Narrow("x")] * sum(fits)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "1e2",
+        "1E2",
+        "1.0E-5",
+        "0.0000001",
+        "0.00000000",
+        "-0.0000000",
+        "1.50",
+        "1234567.0000000",
+        "1e999999",
+    ],
+)
+def test_a_number_keeps_its_value_and_its_text(text: str) -> None:
+    number = read_json(text.encode())
+    assert isinstance(number, Decimal)
+    assert (number, str(number)) == (Decimal(text), text)
+    assert (json_text([number]), json_bytes({"a": number})) == (
+        f"[{text}]",
+        b'{"a":%s}' % text.encode(),
+    )
+
+
+def test_an_integer_of_too_many_digits_is_named() -> None:
+    number = b"9" * (MOST_DIGITS - 1)
+    assert read_json(number) == 10 ** (MOST_DIGITS - 1) - 1
+    with pytest.raises(
+        MalformedMessageError, match=r"more than 4,300 digits cannot be read - at `\$\.x` of"
+    ):
+        json_reader(Struct)(b'{"x":%b99}' % number)
+    assert read_json(b"%b99.5" % number).adjusted() == MOST_DIGITS
+    assert batch_reader(int)([b"1", number + b"99"]) == ([1], [1])
+
+
+class Struct(msgspec.Struct):
+    x: int
+
+
+test_error_texts = error_test(
+    __file__,
+    {
+        **{
+            f"infrastructure errors are raised, {number}": lambda error=error: decode_one(
+                "acme", _raising, error
+            )
+            for number, error in enumerate(
+                [SchemaRegistryError("down"), OSError("down"), ImportError("no"), MemoryError()], 1
+            )
+        },
+        "complete refuses images of different tables": lambda: complete((1,), (1, 2)),
+        "values without a json form are refused": lambda: json_bytes(1j),
+    },
+)

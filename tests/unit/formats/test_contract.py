@@ -1,7 +1,5 @@
 """Every format on every scenario of tests/vectors, by the contract for third-party formats, too."""
 
-from __future__ import annotations
-
 import json
 import re
 import sqlite3

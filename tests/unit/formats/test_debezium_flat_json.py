@@ -1,7 +1,5 @@
 """debezium-flat-json rules: all key forms, schema blocks, added fields, deletes, keyless tables."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 
@@ -9,11 +7,9 @@ import pytest
 
 from cdc_formats import Change, ChangelogMode, Ignored, RowKind, get_format
 from cdc_formats.errors import (
-    FormatOptionError,
     MalformedMessageError,
     MissingBeforeImageError,
     PartialImageError,
-    SchemaError,
 )
 from cdc_formats.events import ControlEvent, KeyedChange
 from cdc_formats.formats.debezium.envelope import (
@@ -21,6 +17,7 @@ from cdc_formats.formats.debezium.envelope import (
     UNAVAILABLE_VALUE_PLACEHOLDER as PLACEHOLDER,
 )
 from cdc_formats.values.schema import ABSENT
+from tests.support.error_texts import error_test
 from tests.support.json_bytes import json_bytes
 
 FLAT = get_format("debezium-flat-json")
@@ -122,11 +119,6 @@ def test_a_delete_by_key_has_no_metadata() -> None:
     names = sorted(FLAT.metadata)
     (change,) = FLAT.decoder("id INT", unique_key=["id"], metadata=names).decode(b'{"id": 1}', None)
     assert change == Change(RowKind.DELETE, (1,), (None,) * len(names))
-
-
-def test_an_empty_prefix_is_refused() -> None:
-    with pytest.raises(FormatOptionError, match="add_fields_prefix is empty"):
-        get_format("debezium-flat-json", add_fields_prefix="")
 
 
 @pytest.mark.parametrize(
@@ -363,11 +355,6 @@ def test_a_table_with_a_key_is_upserts_and_one_without_is_a_changelog() -> None:
     assert KEYLESS.changelog_mode == ChangelogMode.all()
 
 
-def test_a_table_without_a_key_must_be_declared() -> None:
-    with pytest.raises(SchemaError, match=r"needs a primary_key.*set keyless=True"):
-        FLAT.decoder("id INT")
-
-
 def test_a_table_without_a_key_has_inserts_and_deletes() -> None:
     decoder = KEYLESS.decoder("a INT")
     assert decoder.decode(None, b'{"a": 1, "__op": "c"}') == [Change(RowKind.INSERT, (1,))]
@@ -426,15 +413,24 @@ def test_schema_blocks_are_written_if_configured() -> None:
     assert decoder.upserts(key, None) == [KeyedChange(("3.10",), None)]
 
 
-@pytest.mark.parametrize(
-    ("options", "reason"),
-    [
-        ({"keyless": True}, "cannot be written with keyless=True"),
-        ({"table_include": "a"}, "cannot be written with table_include"),
-    ],
+test_error_texts = error_test(
+    __file__,
+    {
+        "an empty prefix is refused": lambda: get_format(
+            "debezium-flat-json", add_fields_prefix=""
+        ),
+        "a table without a key must be declared": lambda: FLAT.decoder("id INT"),
+        **{
+            f"values that could not be read back are refused, {number}": lambda options=options: (
+                get_format("debezium-flat-json", **options).encoder("id INT", unique_key=["id"])
+            )
+            for number, options in enumerate(
+                [
+                    {"keyless": True},
+                    {"table_include": "a"},
+                ],
+                1,
+            )
+        },
+    },
 )
-def test_values_that_could_not_be_read_back_are_refused(
-    options: dict[str, Any], reason: str
-) -> None:
-    with pytest.raises(FormatOptionError, match=reason):
-        get_format("debezium-flat-json", **options).encoder("id INT", unique_key=["id"])

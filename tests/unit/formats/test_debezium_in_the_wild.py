@@ -1,8 +1,6 @@
 """Unrecorded debezium-json messages of SQL Server, Oracle and PostgreSQL, in shapes from Debezium's
 documentation, with and without a schema block."""
 
-from __future__ import annotations
-
 import base64
 import json
 from typing import Any
@@ -10,13 +8,14 @@ from typing import Any
 import pytest
 
 from cdc_formats import Change, Ignored, RowKind, get_format
-from cdc_formats.errors import MissingBeforeImageError, PartialImageError
+from cdc_formats.errors import MalformedMessageError, MissingBeforeImageError, PartialImageError
 from cdc_formats.events import KeyedChange
 from cdc_formats.formats.debezium.envelope import UNAVAILABLE_VALUE_PLACEHOLDER as PLACEHOLDER
 from cdc_formats.topics.inference import infer_schema
 from cdc_formats.values.schema import ABSENT
 from cdc_formats.values.times import STRUCTURED
-from tests.support.both_decoders import differences, source_of
+from tests.support.both_decoders import differences, odd_places, source_of
+from tests.support.error_texts import error_test
 
 NOON = 1_735_819_200  # 2025-01-02 12:00:00 UTC, in seconds
 NOON_US = NOON * 1_000_000
@@ -512,3 +511,81 @@ def test_the_largest_unsigned_bigint(mode: str, value: Any) -> None:
     assert format.decoder("u DECIMAL(20,0)").decode(None, line("c", source, None, {"u": value}))[
         0
     ].row == (str(2**64 - 1),)
+
+
+# --------------------------------------------------------------------------------------------------
+# Updates of Spanner's connector: a column that is null in both images is unchanged
+SCHEMA = "id INT, name STRING, stock BIGINT"
+
+
+def update(
+    before: Any, after: Any, captured: str | None = "OLD_AND_NEW_VALUES", connector: str = "spanner"
+) -> bytes:
+    source = {"connector": connector, "db": "shop", "table": "parts", "ts_ms": 1, "ts_ns": 1000000}
+    source |= {"sequence": "1", "mod_number": 0, "value_capture_type": captured}
+    return json.dumps({"op": "u", "before": before, "after": after, "source": source}).encode()
+
+
+def row(name: str | None = None, stock: int | None = None) -> dict[str, Any]:
+    return {"id": 1, "name": name, "stock": stock}
+
+
+def test_an_update_of_all_columns_has_both_rows_without_a_stage() -> None:
+    decoder = get_format("debezium-json").decoder(SCHEMA)
+    assert decoder.decode(None, update(row("fork"), row("spoon", 7))) == [
+        Change(RowKind.UPDATE_BEFORE, (1, "fork", None)),
+        Change(RowKind.UPDATE_AFTER, (1, "spoon", 7)),
+    ]
+
+
+def test_a_null_of_another_connector_is_null() -> None:
+    decoder = get_format("debezium-json").decoder(SCHEMA, unique_key=["id"])
+    (change,) = decoder.upserts(None, update(row(stock=6), row(stock=7), None, "postgresql"))
+    assert (change.row, change.partial) == ((1, None, 7), False)
+
+
+@pytest.mark.parametrize("captured", ["NEW_ROW", "NEW_ROW_AND_OLD_VALUES"])
+def test_a_whole_row_after_has_no_row_before(captured: str) -> None:
+    message, format = update(row(), row("fork", 7), captured), get_format("debezium-json")
+    (change,) = format.decoder(SCHEMA, unique_key=["id"]).upserts(None, message)
+    assert (change.row, change.partial) == ((1, "fork", 7), False)
+    with pytest.raises(MissingBeforeImageError):
+        format.decoder(SCHEMA).decode(None, message)
+
+
+@pytest.mark.parametrize("captured", ["NEW_VALUES", None])
+def test_an_update_that_does_not_say_which_columns_changed_is_refused(captured: str | None) -> None:
+    message = update(row(), row(stock=7), captured)
+    with pytest.raises(MalformedMessageError, match="value_capture_type='NEW_ROW'") as error:
+        get_format("debezium-json").decoder(SCHEMA, unique_key=["id"]).upserts(None, message)
+    assert error.value.path == "$.source.value_capture_type"
+
+
+@pytest.mark.parametrize("metadata", [{}, {"table": "source.table"}, {"all": "source.properties"}])
+@pytest.mark.parametrize("positions", [False, True])
+def test_updates_of_spanner_are_never_decoded_together(
+    metadata: dict[str, str], positions: bool
+) -> None:
+    message = (None, update(row(stock=6), row(stock=7)))
+    source = source_of(get_format("debezium-json"), SCHEMA, ["id"], metadata, positions=positions)
+    assert odd_places(source, [message], keyed=True) == [0]
+    assert not differences(source, [message])
+    other = (None, update(row(stock=6), row(stock=7), None, "db2" if not positions else "vitess"))
+    assert odd_places(source, [other], keyed=True) == ([0] if positions else [])
+
+
+def test_a_sample_has_all_columns() -> None:
+    inferred = infer_schema([(None, update(row(stock=6), row("fork", 7)))], format="debezium-json")
+    assert inferred.ddl == "id BIGINT, name STRING, stock BIGINT"
+
+
+test_error_texts = error_test(
+    __file__,
+    {
+        "an unchanged column needs a stage": lambda: (
+            get_format("debezium-json")
+            .decoder(SCHEMA)
+            .decode(None, update(row(stock=6), row(stock=7)))
+        ),
+    },
+)

@@ -1,18 +1,17 @@
 """Rules of AWS DMS: the places and forms of before-images, omitted NULLs, control records."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 
 import pytest
 
 from cdc_formats import Change, Ignored, RowKind, get_format
-from cdc_formats.errors import FormatOptionError, MissingBeforeImageError, PartialImageError
+from cdc_formats.errors import MissingBeforeImageError, PartialImageError
 from cdc_formats.events import ControlEvent, KeyedChange
 from cdc_formats.topics.inference import infer_schema
 from cdc_formats.topics.profile import profile_records
 from cdc_formats.values.schema import ABSENT
+from tests.support.error_texts import error_test
 from tests.support.samples import sample
 
 FIELD = {"before_image_field": "before-image"}
@@ -100,34 +99,11 @@ def test_without_a_before_image_an_update_is_an_upsert_of_its_key(
         decoder.decode(None, value)
 
 
-def test_a_before_image_of_changed_columns_is_not_a_row_when_nulls_are_written() -> None:
-    decoder = get_format("dms-json", **FIELD, **ALL, include_null_and_empty=True).decoder(COLUMNS)
-    with pytest.raises(MissingBeforeImageError):
-        decoder.decode(None, message("update", AFTER, {"name": "scooter"}))
-
-
 def test_columns_whose_names_no_struct_can_have() -> None:
     columns = 'id INT, `a "b"` STRING'
     value = message("update", {"id": 1, 'a "b"': "new", "BI_id": 1, 'BI_a "b"': "old"})
     decoder = get_format("dms-json", **PREFIX, **ALL).decoder(columns)
     assert [change.row for change in decoder.decode(None, value)] == [(1, "old"), (1, "new")]
-
-
-@pytest.mark.parametrize(
-    ("options", "reason"),
-    [
-        ({"before_image_field": "data"}, "it must name a separate field"),
-        ({"before_image_field": ""}, "it must name a separate field"),
-        ({"before_image_prefix": ""}, "before_image_prefix is empty, and would match every column"),
-        ({**FIELD, **PREFIX}, "cannot be combined: remove one of them"),
-        ({"before_image_column_filter": "some"}, "one of 'pk-only', 'non-lob', 'all'"),
-        ({"table_include": "("}, "table_include"),
-        ({"schema_include": "("}, "schema_include"),
-    ],
-)
-def test_invalid_options_are_refused(options: dict[str, Any], reason: str) -> None:
-    with pytest.raises(FormatOptionError, match=reason):
-        get_format("dms-json", **options).decoder("id INT")
 
 
 # --------------------------------------------------------------------------------------------------
@@ -310,3 +286,32 @@ def test_a_column_with_the_prefix_of_before_images_alone_is_a_column() -> None:
         [*AFTER, "BI_id"],
         FIELD,
     )
+
+
+test_error_texts = error_test(
+    __file__,
+    {
+        "a before image of changed columns is not a row when nulls are written": lambda: (
+            get_format("dms-json", **FIELD, **ALL, include_null_and_empty=True)
+            .decoder(COLUMNS)
+            .decode(None, message("update", AFTER, {"name": "scooter"}))
+        ),
+        **{
+            f"invalid options are refused, {number}": lambda options=options: get_format(
+                "dms-json", **options
+            ).decoder("id INT")
+            for number, options in enumerate(
+                [
+                    {"before_image_field": "data"},
+                    {"before_image_field": ""},
+                    {"before_image_prefix": ""},
+                    {**FIELD, **PREFIX},
+                    {"before_image_column_filter": "some"},
+                    {"table_include": "("},
+                    {"schema_include": "("},
+                ],
+                1,
+            )
+        },
+    },
+)

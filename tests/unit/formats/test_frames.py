@@ -1,7 +1,5 @@
 """Messages in a schema registry's frame: JSON is read behind it, and Protobuf is named."""
 
-from __future__ import annotations
-
 import json
 import zlib
 from typing import Any

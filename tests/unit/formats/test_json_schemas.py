@@ -1,7 +1,5 @@
 """The JSON Schemas of envelopes, and `validate=True`."""
 
-from __future__ import annotations
-
 import json
 import pickle
 import subprocess

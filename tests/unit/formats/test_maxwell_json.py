@@ -1,7 +1,5 @@
 """Maxwell's own rules: `old` at its own level, bootstraps, seconds."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from typing import Any

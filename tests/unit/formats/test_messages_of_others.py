@@ -1,7 +1,5 @@
 """Messages of something else that look like a format's: errors that name it, alone and together."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

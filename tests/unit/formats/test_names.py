@@ -1,7 +1,5 @@
 """Undeclared columns, and declared ones that messages lack, for every format with column names."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import dataclass
 

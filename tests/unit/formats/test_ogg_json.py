@@ -1,13 +1,13 @@
 """GoldenGate's own rules: compressed updates, and timestamps without a zone."""
 
-from __future__ import annotations
-
 import pytest
 
 from cdc_formats import ABSENT, Change, Ignored, KeyedChange, RowKind, get_format
 from cdc_formats.decoder import NameDifference
-from cdc_formats.errors import PartialImageError, TypeConversionError
+from cdc_formats.errors import PartialImageError
+from cdc_formats.events import SHORT_STRINGS
 from cdc_formats.topics.inference.infer import infer_schema
+from tests.support.error_texts import error_test
 
 U, V = RowKind.UPDATE_BEFORE, RowKind.UPDATE_AFTER
 DECODER = get_format("ogg-json").decoder("id INT, n INT, s STRING", unique_key=["id"])
@@ -119,10 +119,80 @@ def test_a_filter_matches_the_owner_and_the_table() -> None:
     assert decoder.decode(None, b'{"op_type":"T","table":"SHOP.APPLES"}') is Ignored.TRUNCATE
 
 
-@pytest.mark.parametrize("member", ["op_ts", "current_ts"])
-def test_an_invalid_timestamp_is_an_error(member: str) -> None:
-    decoder = get_format("ogg-json").decoder(
-        "id INT", metadata=["ingestion-timestamp", "event-timestamp"]
+# --------------------------------------------------------------------------------------------------
+# changelog-json's own rules: one row per message, read and written
+DECODER_OF_CHANGELOG_JSON = get_format("changelog-json").decoder(
+    "id INT, n DECIMAL(5,2)", unique_key=["id"]
+)
+
+
+@pytest.mark.parametrize("op", SHORT_STRINGS)
+def test_each_op_is_one_row(op: str) -> None:
+    value = b'{"data":{"id":1,"n":12.5},"op":"%s"}' % op.encode()
+    assert DECODER_OF_CHANGELOG_JSON.decode(None, value) == [
+        Change(RowKind.from_short_string(op), (1, "12.50"))
+    ]
+
+
+def test_a_keyed_stage_drops_before_images() -> None:
+    def upserts(op: bytes) -> list:
+        return DECODER_OF_CHANGELOG_JSON.upserts(None, b'{"data":{"id":1,"n":12.5},"op":"%s"}' % op)
+
+    assert upserts(b"-U") == []
+    assert upserts(b"+I") == upserts(b"+U") == [KeyedChange((1,), (1, "12.50"))]
+    assert upserts(b"-D") == [KeyedChange((1,), None)]
+
+
+@pytest.mark.parametrize("kind", RowKind)
+def test_rows_are_written_as_flink_cdc_did(kind: RowKind) -> None:
+    key, value = (
+        get_format("changelog-json").encoder("id INT, n DECIMAL(5,2)").encode(kind, (1, "100.00"))
     )
-    with pytest.raises(TypeConversionError, match=rf"at `\$\.{member}`"):
-        decoder.decode(None, b'{"op_type":"I","after":{"id":1},"%s":"soon"}' % member.encode())
+    assert key is None
+    assert value == b'{"data":{"id":1,"n":100.00},"op":"%s"}' % kind.short_string.encode()
+
+
+def test_the_key_is_written_in_the_order_of_the_primary_key() -> None:
+    encoder = get_format("changelog-json").encoder("a INT, b INT, c INT", unique_key=["c", "a"])
+    assert encoder.encode(RowKind.INSERT, (1, 2, 3))[0] == b'{"c":3,"a":1}'
+
+
+def test_both_standards_of_timestamps_are_read() -> None:
+    decoder = get_format("changelog-json").decoder("t TIMESTAMP_NTZ")
+    for between in (b" ", b"T"):
+        assert decoder.decode(None, b'{"data":{"t":"1970-01-01%s00:00:01"},"op":"+I"}' % between)[
+            0
+        ].row == (1_000_000,)
+
+
+def test_row_kinds_have_flinks_values_and_short_strings() -> None:
+    assert [(kind.name, kind.value, kind.short_string) for kind in RowKind] == [
+        ("INSERT", 0, "+I"),
+        ("UPDATE_BEFORE", 1, "-U"),
+        ("UPDATE_AFTER", 2, "+U"),
+        ("DELETE", 3, "-D"),
+    ]
+
+
+test_error_texts = error_test(
+    __file__,
+    {
+        **{
+            f"an invalid timestamp is an error, {number}": lambda member=member: (
+                get_format("ogg-json")
+                .decoder("id INT", metadata=["ingestion-timestamp", "event-timestamp"])
+                .decode(None, b'{"op_type":"I","after":{"id":1},"%s":"soon"}' % member.encode())
+            )
+            for number, member in enumerate(["op_ts", "current_ts"], 1)
+        },
+        "the key is written in the order of the primary key": lambda: get_format(
+            "changelog-json"
+        ).encoder("a INT", unique_key=["d"]),
+        **{
+            f"an unknown kind is an error that lists the known ones, {number}": lambda text=text: (
+                RowKind.from_short_string(text)
+            )
+            for number, text in enumerate(["I", "+X", "", "+i"], 1)
+        },
+    },
+)

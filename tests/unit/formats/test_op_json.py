@@ -3,8 +3,6 @@
 They are its codes, the places of the rows, missing columns and positions.
 """
 
-from __future__ import annotations
-
 import json
 from typing import Any
 
@@ -14,7 +12,6 @@ from hypothesis import HealthCheck, given, settings, strategies as st
 from cdc_formats import Change, Ignored, KeyedChange, RowKind, get_format
 from cdc_formats.errors import (
     DecodeError,
-    FormatOptionError,
     MissingFieldError,
     TypeConversionError,
     UnknownOperationError,
@@ -26,6 +23,7 @@ from cdc_formats.topics.profile import profile_records
 from cdc_formats.values.schema import ABSENT
 from normalize.decode.collectors import Blocks, TypedRows
 from tests.support.both_decoders import Record, differences, odd_places, source_of
+from tests.support.error_texts import error_test
 from tests.support.json_bytes import json_bytes
 from tests.support.samples import messages
 
@@ -143,44 +141,6 @@ def test_a_code_for_the_row_before_an_update_makes_it_a_message() -> None:
         [KeyedChange((1,), (1, "a"))],
     ]
     same(format, values, in_doubt=[])
-
-
-@pytest.mark.parametrize(
-    ("options", "reason"),
-    [
-        (
-            {"codes": {"I": "INSERT"}},
-            "codes must map the values of op_field to '[+]I', .* not 'I' to 'INSERT'",
-        ),
-        ({"codes": {"I": ["+I"]}}, "codes must map"),
-        ({"codes": {None: "+I"}}, "codes must map"),
-        ({"codes": {1.5: "+I"}}, "codes must map"),
-        ({"codes": "I:+I"}, "codes must map"),
-        ({"codes": "7"}, "codes must map"),
-        ({"codes": {}}, "no code has rows"),
-        ({"codes": {"T": "TRUNCATE"}}, "no code has rows"),
-        ({"codes": {"T": "OTHER_TABLE"}}, "codes must map"),
-        ({"codes": {"true": "-D", "1": "+I"}}, "numbers or booleans, not both"),
-        ({"op_field": ""}, "op_field '' is not the name of a field"),
-        ({"op_field": "a..b"}, "op_field 'a..b' is not the name of a field"),
-        ({"op_field": 'a"'}, "is not the name of a field"),
-        ({"position_field": "op"}, "op_field, position_field must name different fields"),
-        ({"row_field": "op.row"}, "none may be within another"),
-        ({"before_prefix": ""}, "before_prefix is empty"),
-        (
-            {"before_prefix": "b_", "before_field": "b"},
-            "before_field and before_prefix cannot be combined",
-        ),
-        (
-            {"before_field": "b", "codes": FLINK},
-            "before_field and a code for -U, .* cannot be combined",
-        ),
-        ({"missing_columns": "error"}, "one of 'fail', 'null', 'unchanged'"),
-    ],
-)
-def test_invalid_options_are_refused(options: dict[str, Any], reason: str) -> None:
-    with pytest.raises(FormatOptionError, match=reason):
-        get_format("op-json", **options)
 
 
 def test_codes_can_be_given_in_any_form_and_compare_equal() -> None:
@@ -616,3 +576,39 @@ def test_a_column_that_some_rows_lack_is_noted_with_the_choices() -> None:
         "1 records of the sample do not decode" in note and "missing_columns" in note
         for note in inferred.notes
     )
+
+
+test_error_texts = error_test(
+    __file__,
+    {
+        **{
+            f"invalid options are refused, {number}": lambda options=options: get_format(
+                "op-json", **options
+            )
+            for number, options in enumerate(
+                [
+                    {"codes": {"I": "INSERT"}},
+                    {"codes": {"I": ["+I"]}},
+                    {"codes": {None: "+I"}},
+                    {"codes": {1.5: "+I"}},
+                    {"codes": "I:+I"},
+                    {"codes": "7"},
+                    {"codes": {}},
+                    {"codes": {"T": "TRUNCATE"}},
+                    {"codes": {"T": "OTHER_TABLE"}},
+                    {"codes": {"true": "-D", "1": "+I"}},
+                    {"op_field": ""},
+                    {"op_field": "a..b"},
+                    {"op_field": 'a"'},
+                    {"position_field": "op"},
+                    {"row_field": "op.row"},
+                    {"before_prefix": ""},
+                    {"before_prefix": "b_", "before_field": "b"},
+                    {"before_field": "b", "codes": FLINK},
+                    {"missing_columns": "error"},
+                ],
+                1,
+            )
+        },
+    },
+)

@@ -1,7 +1,5 @@
 """Positions: each producer's fields, the order after packing, and refused malformed fields."""
 
-from __future__ import annotations
-
 import json
 from types import SimpleNamespace
 from typing import Any

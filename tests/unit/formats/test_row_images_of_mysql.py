@@ -1,7 +1,5 @@
 """Rows of MySQL's binlog in the formats of Canal and Maxwell: `old`, and columns that are missing."""
 
-from __future__ import annotations
-
 import pytest
 
 from cdc_formats import ABSENT, Change, KeyedChange, RowKind, get_format

@@ -3,9 +3,8 @@
 They use these hooks as those of built-in formats.
 """
 
-from __future__ import annotations
-
 import json
+import socket
 import subprocess
 import sys
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -25,7 +24,9 @@ from cdc_formats import (
     registry,
 )
 from cdc_formats.errors import (
+    ArgumentError,
     DecodeError,
+    KafkaUnavailableError,
     MissingDependencyError,
     MissingFieldError,
     UnknownFormatError,
@@ -33,6 +34,7 @@ from cdc_formats.errors import (
 from cdc_formats.testing import Vector, check_format, check_sampling
 from cdc_formats.topics.encodings import SampledRecord
 from cdc_formats.topics.inference import infer_schema
+from cdc_formats.topics.kafka import sample_topic
 from cdc_formats.topics.profile import TopicProfile, profile_records
 from cdc_formats.topics.sampler import (
     Declaration,
@@ -42,6 +44,8 @@ from cdc_formats.topics.sampler import (
     sampler_class,
     sampler_of,
 )
+from normalize import from_kafka_changelog
+from tests.support.error_texts import error_test
 
 TYPES = {"int": SqlType("INT"), "money": SqlType("DECIMAL", 12, 2)}
 
@@ -311,3 +315,60 @@ def test_decoding_loads_no_sampler() -> None:
         ).stdout.strip()
         == "[]"
     )
+
+
+# --------------------------------------------------------------------------------------------------
+# Impossible samples: an unreachable broker, invalid options, and sources without named topics
+def test_an_unreachable_broker_is_an_error_without_secrets() -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    config = {
+        "security.protocol": "SASL_PLAINTEXT",
+        "sasl.mechanism": "PLAIN",
+        "sasl.username": "ada",
+        "sasl.password": "lovelace",
+    }
+    with pytest.raises(KafkaUnavailableError, match="no Kafka broker answered") as caught:
+        sample_topic(f"127.0.0.1:{port}", "orders", config=config, timeout_seconds=0.5)
+    assert "lovelace" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "config",
+    [{"no.such": "lovelace"}, {"security.protocol": "lovelace"}, {"enable.auto.commit": True}],
+)
+def test_an_invalid_option_is_named_without_its_value(config: dict) -> None:
+    with pytest.raises(ArgumentError) as caught:
+        sample_topic("localhost:1", "orders", config=config)
+    (name,) = config
+    assert name in str(caught.value)
+    assert "lovelace" not in str(caught.value)
+
+
+test_error_texts = error_test(
+    __file__,
+    {
+        **{
+            f"a source that cannot be sampled needs a schema, {number}": lambda more=more: (
+                from_kafka_changelog(
+                    None,
+                    format="canal-json",
+                    options={"kafka.bootstrap.servers": "localhost:1", **more},
+                )
+            )
+            for number, more in enumerate(
+                [
+                    {"subscribePattern": "a.*"},
+                    {"assign": "{"},
+                    {
+                        "subscribe": "a",
+                        "kafka.sasl.mechanism": "GSSAPI",
+                        "kafka.security.protocol": "SASL_SSL",
+                    },
+                ],
+                1,
+            )
+        },
+    },
+)

@@ -1,7 +1,5 @@
 """The cause in Java of an error that py4j raised, from the text of Spark's exceptions."""
 
-from __future__ import annotations
-
 from normalize.monitoring.explain_error import explain_error
 
 FAILED = """An exception was raised by the Python Proxy. Return Message: Traceback (most recent call last):

@@ -3,8 +3,6 @@
 The dashboard uses metrics that exist.
 """
 
-from __future__ import annotations
-
 import json
 import logging
 import re
@@ -95,7 +93,7 @@ def test_a_micro_batch_becomes_metrics(caplog: pytest.LogCaptureFixture) -> None
             'changelog_bad_records_total{"query": "orders", "observation": "changelog_decode", '
             '"condition": "MALFORMED_MESSAGE"}'
         ): 3,
-        # Of the last micro-batch with rows: both changes were written 2.5 s after 00:00.
+        # Both changes of the last micro-batch with rows were written 2.5 s after 00:00.
         'changelog_lag_seconds{"query": "orders", "observation": "orders", "of": "oldest"}': 62.5,
         'changelog_lag_seconds{"query": "orders", "observation": "orders", "of": "newest"}': 2.5,
         'changelog_offsets_behind{"query": "orders", "source": "KafkaV2[Subscribe[orders]]"}': 42,

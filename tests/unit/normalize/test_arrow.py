@@ -1,7 +1,5 @@
 """Canonical values to Arrow and back: every type, NULLs at every depth, slices."""
 
-from __future__ import annotations
-
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -19,7 +17,9 @@ from normalize.core.arrow import (
     to_arrow,
     to_stored,
 )
+from normalize.decode.canonical import canonical_check
 from tests.support.canonical_values import TYPES, values_of
+from tests.support.error_texts import error_test
 
 
 @pytest.mark.parametrize("ddl", TYPES)
@@ -91,3 +91,51 @@ def test_rows_are_equal_if_their_canonical_values_are(pairs, data):
         if all(equal(of_column[one], of_column[other]) for of_column in values)
     ]
     assert equal_at(chosen, batch, left, right).tolist() == expected
+
+
+# --------------------------------------------------------------------------------------------------
+# Canonical values pass and convert to Arrow; values that Arrow cannot convert are refused
+@pytest.mark.parametrize("ddl", TYPES)
+@given(data=st.data())
+def test_values_that_arrow_accepts_are_canonical(ddl, data):
+    declared = columns(f"c {ddl}")
+    canonical_check(declared)([data.draw(values_of(declared[0].type))])
+
+
+test_error_texts = error_test(
+    __file__,
+    {
+        **{
+            f"values that are not canonical are refused, {number}": lambda ddl=ddl, value=value: (
+                canonical_check(columns(f"c {ddl}"))([value])
+            )
+            for number, (ddl, value) in enumerate(
+                [
+                    ("INT", "1"),
+                    ("INT", 2**31),
+                    ("INT", True),
+                    ("BIGINT", 2**64),
+                    ("BOOLEAN", 1),
+                    ("STRING", 1),
+                    ("STRING", "\ud800"),
+                    ("STRING", {}),
+                    ("STRING", object()),
+                    ("BINARY", "x"),
+                    ("DATE", "2024-01-01"),
+                    ("TIME", -1),
+                    ("TIMESTAMP", 2**63),
+                    ("DECIMAL(5,2)", "1234.00"),
+                    ("DECIMAL(5,2)", "1.0"),
+                    ("DECIMAL(5,2)", "1.00\n"),
+                    ("DECIMAL(5,0)", 1),
+                    ("MAP<STRING, INT>", {"a": 1}),
+                    ("MAP<STRING, INT>", [[None, 1]]),
+                    ("ARRAY<INT>", ["a"]),
+                    ("STRUCT<a: INT, b: INT>", [1]),
+                ],
+                1,
+            )
+        },
+        "each row has all its values": lambda: canonical_check(columns("a INT, b INT"))([1]),
+    },
+)

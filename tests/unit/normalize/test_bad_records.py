@@ -1,20 +1,34 @@
 """Bad records in the first pass: every mode, for the target of each kind of plan."""
 
-from __future__ import annotations
-
+import json
+import logging
+import socket
+import time
 from collections import Counter
 from typing import Any
 
+import pyarrow as pa
 import pytest
+from hypothesis import given, strategies as st
 
-from cdc_formats import Event, Format, columns, get_format
-from cdc_formats.errors import SchemaRegistryError, TypeConversionError
-from normalize.core.records import DECODE_COUNTS
+from cdc_formats import Change, Event, Format, RowKind, columns, get_format
+from cdc_formats.encoding import pair_updates
+from cdc_formats.errors import (
+    DeadLetterError,
+    MalformedMessageError,
+    SchemaRegistryError,
+)
+from normalize import DeadLetter
+from normalize.core.output import Letter
+from normalize.core.records import DECODE_COUNTS, KafkaRecord
 from normalize.decode.collectors import Blocks, CollectorMaker, TypedRows
 from normalize.decode.decode_pass import decode_pass
 from normalize.decode.plan import DecodePlan
+from normalize.encode import encode_pass
+from normalize.kafka.dead_letter import destination_of, send
 from normalize.monitoring.watch import COLUMN
 from tests.support.both_decoders import batch_of
+from tests.support.error_texts import error_test
 
 TARGETS = (Blocks, TypedRows)
 MODES = ("FAILFAST", "DROPMALFORMED", "PERMISSIVE")
@@ -41,15 +55,6 @@ def decoded(
             counts.update(dict(zip(DECODE_COUNTS, of_row or (), strict=False)))
             rows += [] if of_row else [row]
     return rows, counts
-
-
-@pytest.mark.parametrize("target", TARGETS)
-def test_failfast_raises_the_error_with_the_record(target):
-    with pytest.raises(
-        TypeConversionError,
-        match=r"expected `INT`.* - at `\$\.after\.id` of the value in t\[0\]@1; it begins b'",
-    ):
-        decoded(get_format("debezium-json"), target)
 
 
 @pytest.mark.parametrize("target", TARGETS)
@@ -99,3 +104,145 @@ def test_errors_that_no_record_causes_fail_in_every_mode(target, mode):
         SchemaRegistryError, match=r"the schema registry at http://127.0.0.1:9 does not answer"
     ):
         decoded(avro, target, [(None, b"\0\0\0\0\1\0")], mode=mode)
+
+
+# --------------------------------------------------------------------------------------------------
+# Dead letters whose brokers do not answer: a warning soon, and an error in time
+def test_brokers_that_are_down_are_a_warning_soon_and_then_an_error(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    with socket.socket() as probe:  # bound, and not listening
+        probe.bind(("127.0.0.1", 0))
+        servers = f"127.0.0.1:{probe.getsockname()[1]}"
+        options = {"bootstrap.servers": servers, "message.timeout.ms": 1500, "log_level": 0}
+        destination = destination_of(DeadLetter("orders.dead", options), "canal-json", {})
+        record = KafkaRecord("orders", 3, 7, None, None, b"{")
+        letters = [Letter(MalformedMessageError("no JSON"), record)]
+        begun = time.monotonic()
+        with (
+            caplog.at_level(logging.WARNING, "normalize"),
+            pytest.raises(DeadLetterError) as failed,
+        ):
+            send(destination, letters, patience=0.5)
+    assert 1.5 <= time.monotonic() - begun < 10
+    (warning,) = caplog.messages
+    assert warning.startswith("1 dead letters wait for the brokers of 'orders.dead' (brokers: ")
+    assert warning.endswith(
+        "): this task fails unless they are confirmed within 1500 ms (message.timeout.ms)"
+    )
+    assert "the first is orders[3]@7: Local: Message timed out (brokers: " in str(failed.value)
+
+
+# --------------------------------------------------------------------------------------------------
+# The encoding pass: update pairs across batches, and refused rows
+TABLE = columns("id INT, name STRING")
+HISTORIES = st.lists(
+    st.tuples(st.sampled_from(list(RowKind)), st.tuples(st.integers(0, 2), st.sampled_from("ab"))),
+    max_size=10,
+)
+
+
+def batch(rows: list[tuple[str | None, int, str | None]]) -> pa.RecordBatch:
+    arrays = [
+        pa.array([row[i] for row in rows], of)
+        for i, of in enumerate((pa.string(), pa.int32(), pa.string()))
+    ]
+    return pa.RecordBatch.from_arrays(arrays, ["row_kind", "id", "name"])
+
+
+def encoded(
+    identifier: str, batches: list[pa.RecordBatch], ddl: str = "", key: tuple[str, ...] = ("id",)
+) -> list[tuple]:
+    table = columns(ddl) if ddl else TABLE
+    out = encode_pass(iter(batches), format=get_format(identifier), columns=table, unique_key=key)
+    return [tuple(row.values()) for made in out for row in made.to_pylist()]
+
+
+def test_an_update_on_the_border_of_two_batches_is_one_record():
+    batches = [
+        batch([("+I", 1, "a"), ("-U", 1, "a")]),
+        batch([]),
+        batch([("+U", 1, "b"), ("-U", 2, "x")]),
+    ]
+    records = encoded("debezium-json", batches)
+    assert [json.loads(value)["op"] for _, value in records] == ["c", "u", "d"]
+    assert [key for key, _ in records] == [b'{"id":1}', b'{"id":1}', b'{"id":2}']
+
+
+def test_an_update_of_the_key_deletes_the_old_key_in_upsert_kafka():
+    batches = [
+        batch([("+I", 1, "a"), ("-U", 1, "a"), ("+U", 1, "b"), ("-U", 1, "b"), ("+U", 2, "b")])
+    ]
+    assert encoded("upsert-kafka", batches) == [
+        (b'{"id":1}', b'{"id":1,"name":"a"}'),
+        (b'{"id":1}', b'{"id":1,"name":"b"}'),
+        (b'{"id":1}', None),
+        (b'{"id":2}', b'{"id":2,"name":"b"}'),
+    ]
+
+
+def test_changelog_json_keeps_every_row():
+    records = encoded("changelog-json", [batch([("-U", 1, "a"), ("+U", 1, "b")])], key=())
+    assert records == [
+        (None, b'{"data":{"id":1,"name":"a"},"op":"-U"}'),
+        (None, b'{"data":{"id":1,"name":"b"},"op":"+U"}'),
+    ]
+
+
+def test_no_rows_are_no_batches():
+    assert (
+        list(
+            encode_pass(
+                iter([batch([])]), format=get_format("ogg-json"), columns=TABLE, unique_key=()
+            )
+        )
+        == []
+    )
+
+
+@pytest.mark.parametrize("identifier", ["debezium-json", "canal-json", "maxwell-json", "ogg-json"])
+@given(history=HISTORIES, cut=st.integers(0, 10))
+def test_the_split_into_batches_does_not_change_the_records(identifier, history, cut):
+    rows = [(kind.short_string, *row) for kind, row in history]
+    decode = get_format(identifier).decoder(TABLE).decode
+    got = [
+        change
+        for record in encoded(identifier, [batch(rows[:cut]), batch(rows[cut:])])
+        for change in decode(*record)
+    ]
+    lone = {RowKind.UPDATE_BEFORE: RowKind.DELETE, RowKind.UPDATE_AFTER: RowKind.INSERT}
+    expected = []
+    for kind, row, before in pair_updates(history, [0]):
+        pair = [Change(RowKind.UPDATE_BEFORE, before), Change(RowKind.UPDATE_AFTER, row)]
+        expected += [Change(lone.get(kind, kind), row)] if before is None else pair
+    assert got == expected
+
+
+def test_text_in_a_time_column_is_a_time():
+    rows = batch([("+I", 1, "12:00:00.5"), ("+I", 2, None)])
+    assert [
+        json.loads(value)["after"]["at"]
+        for _, value in encoded("ogg-json", [rows], "id INT, at TIME(3)")
+    ] == ["12:00:00.5", None]
+
+
+test_error_texts = error_test(
+    __file__,
+    {
+        **{
+            f"failfast raises the error with the record, {number}": lambda target=target: decoded(
+                get_format("debezium-json"), target
+            )
+            for number, target in enumerate(TARGETS, 1)
+        },
+        "a row without a kind is an error with a solution, 1": lambda: encoded(
+            "changelog-json", [batch([("+I", 1, "a"), (None, 2, None)])]
+        ),
+        "a row without a kind is an error with a solution, 2": lambda: encoded(
+            "changelog-json", [batch([("I", 1, "a")])]
+        ),
+        "text in a time column is a time": lambda: encoded(
+            "ogg-json", [batch([("+I", 1, "noon")])], "id INT, at TIME(3)"
+        ),
+    },
+)

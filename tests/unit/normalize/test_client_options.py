@@ -1,13 +1,27 @@
 """Spark's `kafka.*` options in librdkafka: translated and refused options, and no shown secrets."""
 
-from __future__ import annotations
+import logging
+import sys
+from pathlib import Path
+from typing import Any
 
 import pytest
 from confluent_kafka import Producer
 
-from cdc_formats.errors import ArgumentError
+from cdc_formats.errors import ArgumentError, MissingDependencyError
+from normalize import local_session
 from normalize.kafka.client_options import librdkafka_options
 from normalize.kafka.dead_letter import DeadLetter, destination_of
+from normalize.kafka.reader_options import (
+    READER_DEFAULTS,
+    SINK_OPTIONS,
+    check_option_names,
+    reader_options,
+)
+from normalize.local_kafka import LocalKafka, LocalKafkaError, ProducerRecord
+from normalize.spark.files import local_checkpoint_settings
+from normalize.spark_versions import check_files, worker_problem
+from tests.support.error_texts import error_test
 
 SERVERS = {"kafka.bootstrap.servers": "one:9092,two:9092"}
 OURS = {"bootstrap.servers": "one:9092,two:9092"}
@@ -277,3 +291,200 @@ def test_options_that_make_no_producer_are_refused(topic, producer_options, text
     with pytest.raises(ArgumentError, match=text) as raised:
         destination_of(DeadLetter(topic, producer_options), "debezium-json", SERVERS)
     assert SECRET not in str(raised.value)
+
+
+# --------------------------------------------------------------------------------------------------
+# Misspelt options of Spark's Kafka source and of Kafka are refused; unknown ones pass
+
+
+def test_known_options_pass_in_any_case(caplog: Any) -> None:
+    check_option_names(
+        {
+            **READER_DEFAULTS,
+            "STARTINGOFFSETS": "latest",
+            "Kafka.Group.Id": "a",
+            "kafka.bootstrap.servers": "a:1",
+        }
+    )
+    check_option_names(
+        {"includeHeaders": True, "checkpointLocation": "/c", "kafka.acks": "all"},
+        supported=SINK_OPTIONS,
+    )
+    assert caplog.records == []
+
+
+def test_unknown_options_pass(caplog: Any) -> None:
+    caplog.set_level(logging.WARNING, "normalize")
+    check_option_names(
+        {
+            "kafka.my.plugin.setting": "x",
+            "kafka.ssl.fips.mode": "on",
+            "databricks.serviceCredential": "c",
+        }
+    )
+    assert [record.getMessage() for record in caplog.records] == [
+        (
+            "options has 'databricks.serviceCredential', which is not an option of Spark's Kafka "
+            "source or sink: Spark ignores it"
+        )
+    ]
+
+
+# --------------------------------------------------------------------------------------------------
+# Invalid values of options of Spark's Kafka source are refused at the call
+SERVERS_OF_OPTION_VALUES = {"kafka.bootstrap.servers": "a:1"}
+COUNT = f"an integer from 1 to {2**63 - 1}"
+
+
+def test_values_that_spark_reads_pass() -> None:
+    values = {
+        "startingOffsets": '{"orders": {"0": 23, "1": -2}, "items": {"0": -1}}',
+        "maxOffsetsPerTrigger": "+100",
+        "minPartitions": 7,
+        "failOnDataLoss": False,
+        "maxTriggerDelay": "15M",
+        "startingOffsetsByTimestampStrategy": "Latest",
+        "kafka.max.poll.records": "none of Spark's",
+    }
+    read = {name: str(value) for name, value in values.items()}
+    assert reader_options("orders", {**SERVERS_OF_OPTION_VALUES, **values}).items() >= read.items()
+    assert reader_options("orders", {**SERVERS_OF_OPTION_VALUES, "startingOffsets": "Latest"})
+    assert reader_options("orders", SERVERS_OF_OPTION_VALUES).items() >= READER_DEFAULTS.items()
+    # Kafka's default of 500 ms is a wait of each task at the end of its partition.
+    waits = {"kafka.fetch.max.wait.ms": "1"}
+    assert reader_options("orders", SERVERS_OF_OPTION_VALUES).items() >= waits.items()
+    own = {"kafka.fetch.max.wait.ms": 20}
+    assert (
+        reader_options("orders", {**SERVERS_OF_OPTION_VALUES, **own})["kafka.fetch.max.wait.ms"]
+        == "20"
+    )
+
+
+# --------------------------------------------------------------------------------------------------
+# Settings of a session that are checked without starting Spark
+
+
+@pytest.mark.parametrize("name", ["pandas", "pyarrow"])
+def test_a_missing_package_of_spark_is_named_before_spark_starts(
+    monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    monkeypatch.setitem(sys.modules, name, None)
+    with pytest.raises(MissingDependencyError, match=f"requires {name} on Spark: pip install"):
+        local_session()
+
+
+def test_a_wheel_among_the_files_of_a_session_is_a_warning(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    check_files(["spark://driver:7077/files/package.zip", "file:/tmp/job.py"])
+    assert caplog.messages == []
+    check_files(["spark://driver:7077/files/package-0.2.0-py3-none-any.whl"])
+    assert len(caplog.messages) == 1
+    assert caplog.messages[0].startswith("package-0.2.0-py3-none-any.whl is a wheel, from which")
+
+
+def test_an_interpreter_for_workers_that_cannot_run_this_package_is_a_problem(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    assert worker_problem(sys.executable, "") == ""
+    assert (
+        worker_problem("/nowhere/python", "")
+        == "Spark's workers would run '/nowhere/python', which does not exist."
+    )
+    base = Path(sys.executable).resolve()
+    if base == Path(sys.executable):
+        pytest.skip("this is no virtual environment")
+    monkeypatch.delenv("PYTHONPATH", raising=False)
+    monkeypatch.chdir("/")
+    assert (
+        f"Spark's workers run {base}, which cannot import this package (ModuleNotFoundError"
+        in worker_problem(str(base), "")
+    )
+
+
+HDFS = {"spark.hadoop.fs.defaultFS": "hdfs://lake:8020"}
+
+
+@pytest.mark.parametrize(
+    ("location", "settings", "is_local"),
+    [
+        ("/data/checkpoint", {}, True),
+        ("file:///data/checkpoint", HDFS, True),
+        ("/data/checkpoint", HDFS, False),
+        ("s3a://lake/checkpoint", {}, False),
+        ("dbfs:/checkpoint", {}, False),
+    ],
+)
+def test_only_a_local_checkpoint_is_written_without_processes(
+    monkeypatch: pytest.MonkeyPatch, location: str, settings: dict[str, str], is_local: bool
+) -> None:
+    monkeypatch.delenv("HADOOP_CONF_DIR", raising=False)
+    assert bool(local_checkpoint_settings(location, settings)) == is_local
+    monkeypatch.setenv("HADOOP_CONF_DIR", "/etc/hadoop")
+    assert bool(local_checkpoint_settings(location, {})) == location.startswith("file:")
+
+
+# --------------------------------------------------------------------------------------------------
+# Arguments of `LocalKafka` and `ProducerRecord`, before a broker starts
+
+
+def test_stop_before_start_does_nothing():
+    kafka = LocalKafka()
+    kafka.stop()
+    with pytest.raises(LocalKafkaError, match="Kafka does not run"):
+        _ = kafka.bootstrap_servers
+
+
+test_error_texts = error_test(
+    __file__,
+    {
+        **{
+            f"a misspelt option is refused, {number}": lambda written=written: check_option_names(
+                {written: "x"}
+            )
+            for number, written in enumerate(
+                [
+                    "startingOffset",
+                    "starting_offsets",
+                    "maxOffsetPerTrigger",
+                    "failOnDataloss ",
+                    "kafka.bootstrap.server",
+                    "kafka.bootstrap_servers",
+                    "bootstrap.servers",
+                    "kafka.sasl.mechanisms",
+                    "kafka.ssl.trustore.location",
+                ],
+                1,
+            )
+        },
+        **{
+            f"an invalid value is refused, {number}": lambda option=option, value=value: (
+                reader_options("orders", {**SERVERS_OF_OPTION_VALUES, option: value})
+            )
+            for number, (option, value) in enumerate(
+                [
+                    ("maxOffsetsPerTrigger", -1),
+                    ("maxOffsetsPerTrigger", 0),
+                    ("MAXOFFSETSPERTRIGGER", 10**30),
+                    ("maxOffsetsPerTrigger", 1e6),
+                    ("minPartitions", "many"),
+                    ("startingOffsets", "soon"),
+                    ("startingOffsets", '{"orders": 5}'),
+                    ("startingOffsets", '{"orders": {"a": 5}}'),
+                    ("startingOffsets", '{"orders": {"0": -3}}'),
+                    ("endingOffsets", "earliest"),
+                    ("startingOffsetsByTimestamp", "latest"),
+                    ("startingOffsetsByTimestampStrategy", "earliest"),
+                    ("failOnDataLoss", "no"),
+                    ("maxTriggerDelay", "soon"),
+                ],
+                1,
+            )
+        },
+        "an unknown package is refused": lambda: local_session(packages=["hudi"]),
+        "a local broker reports its own listener": lambda: LocalKafka(
+            properties={"listeners": "SSL://0.0.0.0:9093"}
+        ),
+        "record with timestamp zero is refused": lambda: ProducerRecord(b"k", b"v", timestamp=0),
+    },
+)

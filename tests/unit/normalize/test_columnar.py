@@ -1,7 +1,5 @@
 """Messages that are decoded together give the rows and the errors that each gives alone."""
 
-from __future__ import annotations
-
 import json
 import random
 import re
@@ -13,13 +11,13 @@ from typing import Any
 
 import pytest
 
-from cdc_formats import ChangelogMode, Ignored, RowKind, get_format
+from cdc_formats import ChangelogMode, Format, Ignored, RowKind, get_format
 from cdc_formats.errors import ChangelogError, DecodeError, PartialImageError
 from cdc_formats.events import KeyValue
 from cdc_formats.formats.debezium.json import DebeziumJson
 from cdc_formats.testing import damaged
 from normalize.decode.collectors import Blocks, CollectorMaker, TypedRows
-from normalize.decode.columnar import ColumnarDecoder, one_by_one
+from normalize.decode.columnar import ColumnarDecoder, ColumnarMaker, one_by_one
 from normalize.decode.decode_pass import decode_pass
 from normalize.decode.plan import DecodePlan
 from tests.support.both_decoders import (
@@ -27,6 +25,7 @@ from tests.support.both_decoders import (
     all_metadata,
     batch_of,
     differences,
+    natively,
     odd_places,
     odd_share,
     outcome,
@@ -47,6 +46,11 @@ from tools.fuzz_together import (
 )
 
 FORMATS = (*IN_JSON, "debezium-avro-confluent")
+NATIVE = (
+    "canal-json", "changelog-json", "debezium-json", "dms-json", "maxwell-json", "ogg-json", "ticdc-canal-json",
+)  # fmt: skip
+"""The formats that the native decoder knows: each fact about messages is checked for it, too, if it
+is installed."""
 RECORDED = [topic for topic in topics() if topic.format in FORMATS and topic.primary_key]
 MESSAGES, OF_EACH_SHAPE = 3_000, 5
 MOST_ODD, MOST_ODD_OF = (
@@ -94,6 +98,12 @@ def test_vectors_give_the_same(scenario, name) -> None:
             format, vector.schema, vector.primary_key, metadata, positions=has_positions
         )
         assert not differences(source, vector.records, target)
+    # With all of `source`, Debezium's messages are decoded without the native decoder.
+    every = {each: name for each, name in all_metadata(format).items() if "properties" not in name}
+    for metadata in ({}, {"offset": "offset", "at": "timestamp"}, every) if name in NATIVE else ():
+        positions = metadata is every and not format.traits.positions
+        plan = source_of(format, vector.schema, vector.primary_key, metadata, positions=positions)
+        assert not differences(plan, [*vector.records] * 2, columnar=natively)
 
 
 @pytest.mark.parametrize(
@@ -124,6 +134,8 @@ def test_rejected_messages_give_the_same_errors(identifier: str) -> None:
         )
         for target in (Blocks, TypedRows) if reject.primary_key else (TypedRows,):
             assert not differences(source, [(reject.key, reject.value)], target)
+        if reject.primary_key and identifier in NATIVE:
+            assert not differences(source, [(reject.key, reject.value)], columnar=natively)
 
 
 def sound_ones(source, records, *, keyed: bool) -> int:
@@ -141,7 +153,8 @@ def sound_ones(source, records, *, keyed: bool) -> int:
 def test_recorded_topics_give_the_same_and_are_decoded_together(topic, recorded_registry) -> None:
     records = [(record.key, record.value) for record in read_recording(topic.path)]
     source = recorded_source(topic, recorded_registry)
-    compare_recorded(source, of_each_shape(records, examples(OF_EACH_SHAPE)))
+    for columnar in (together, natively) if topic.format in NATIVE else (together,):
+        compare_recorded(source, of_each_shape(records, examples(OF_EACH_SHAPE)), columnar)
     for keyed in (True, False):
         if ColumnarDecoder.of(source, keyed=keyed) is not None:
             alone = [records[place] for place in odd_places(source, records, keyed=keyed)]
@@ -149,9 +162,15 @@ def test_recorded_topics_give_the_same_and_are_decoded_together(topic, recorded_
             assert sound_ones(source, alone, keyed=keyed) <= most * len(records)
 
 
-@pytest.mark.parametrize("identifier", FORMATS)
-def test_a_damaged_message_among_sound_ones_gives_the_same(identifier: str) -> None:
-    compare(identifier, examples(MESSAGES), seed=17)
+@pytest.mark.parametrize(
+    ("identifier", "columnar"),
+    [*product(FORMATS, (together,)), *product(NATIVE, (natively,))],
+)
+def test_a_damaged_message_among_sound_ones_gives_the_same(
+    identifier: str, columnar: ColumnarMaker
+) -> None:
+    seed = 17 if columnar is together else 23
+    compare(identifier, examples(MESSAGES), seed=seed, columnar=columnar)
 
 
 def debezium(op: str, before: object, after: object, table: str = "parts") -> bytes:
@@ -195,26 +214,6 @@ def test_only_a_message_in_doubt_is_decoded_alone(value: bytes | None, in_doubt:
     source = source_of(format, SCHEMA, ["id"], control_events=frozenset(), on_truncate="ignore")
     assert odd_share(source, records)[0] == in_doubt
     assert not differences(source, records)
-
-
-def test_a_damaged_message_after_others_that_lack_columns_gives_the_same() -> None:
-    # A field that no row needs is not text. Alone, the message would be read without a look at it.
-    message = (
-        '{"data":[{"id":"%d"%s}],"old":[{"name":"%s"}],"type":"UPDATE","table":"parts",'
-        '"sqlType":{"id":4}}'
-    )
-    whole = ',"name":"bolt","price":"1.50","at":"2026-11-21 14:00:02.434"'
-    texts = [message % (1, "", "a"), message % (2, "", "a"), message % (3, whole, "\xb1")]
-    records = [(None, text.encode("latin-1")) for text in texts]
-    assert not differences(source_of(get_format("canal-json"), SCHEMA, ["id"]), records)
-
-
-def test_a_deleted_row_without_a_part_of_its_key_gives_the_same() -> None:
-    format, schema = get_format("debezium-json"), "shop STRING NOT NULL, id INT NOT NULL"
-    for before in ({"id": 1}, {"shop": None, "id": 1}, {"shop": "north"}):
-        source = source_of(format, schema, ["shop", "id"])
-        assert not differences(source, [(None, debezium("d", before, None))])
-        assert not outcome(source, [(None, debezium("d", before, None))], columnar=together).changes
 
 
 def canal_update(old: dict[str, str], row: dict[str, str]) -> bytes:
@@ -303,24 +302,6 @@ def test_upserts_without_a_stage_have_their_key(identifier, op, before, after, e
         else {"op_type": {"c": "I"}.get(op, op.upper()), "table": "parts"}
     )
     assert kinds_and_keys(source, [(None, json.dumps(message).encode())]) == expected
-
-
-@pytest.mark.parametrize("schema", ["id INT, n INT", "id INT, n INT, n_isMissing BOOLEAN"])
-def test_columns_that_goldengate_marks_as_missing_give_the_same(schema: str) -> None:
-    row = {"id": 1, "n": 5}
-    marked = {"id": 1, "id_isMissing": False, "n": None, "n_isMissing": True}
-    images = [(None, marked), (row, marked), (marked, row), (marked, marked), (marked, None)]
-    messages = [
-        {"op_type": op, "before": before, "after": after}
-        for op in "IUD"
-        for before, after in images
-    ]
-    records = [(None, json.dumps(message).encode()) for message in messages]
-    source = source_of(get_format("ogg-json"), schema, ["id"])
-    for target in (Blocks, TypedRows):
-        assert not differences(source, records, target)
-    updates = outcome(source, [records[len(images)]], columnar=together)
-    assert any(updates.partials.values())
 
 
 def test_upserts_of_a_format_without_update_before_have_their_key_too() -> None:
@@ -497,16 +478,6 @@ def test_a_changed_key_whose_row_lacks_columns_is_an_error_and_deletes_nothing(
     assert not differences(dropping, records)
 
 
-def test_an_update_that_keeps_its_key_may_lack_columns() -> None:
-    message = {"op": "u", "before": {"id": 1}, "after": {"id": 1, "note": TOAST, "n": 5}}
-    result = outcome(
-        source_of(get_format("debezium-json"), "id INT, note STRING, n INT", ["id"]),
-        [(None, json.dumps(message).encode())],
-        columnar=together,
-    )
-    assert sum(map(len, result.partials.values())) == 1
-
-
 def test_keys_that_two_updates_exchange_give_the_same() -> None:
     records = [
         (None, debezium("u", {**PART, "id": old}, {**PART, "id": new}))
@@ -601,140 +572,6 @@ def test_rows_that_lack_a_column_that_was_added_later_are_decoded_together(
         assert not differences(replace(source, **arguments), records, TypedRows)
 
 
-def test_a_message_with_a_row_that_lacks_unchanged_columns_is_decoded_alone() -> None:
-    rows, olds = (
-        [{**PART, "id": 2}, BEFORE_IT_WAS_ADDED, {"id": 1}],
-        [{"name": "nut"}, {"name": "nut"}, {"id": 3}],
-    )
-    source = source_of(get_format("canal-json"), SCHEMA, ["id"])
-    for size, in_doubt in ((1, 0), (2, 0), (3, 1)):
-        message = {"type": "UPDATE", "data": rows[:size], "old": olds[:size], "pkNames": ["id"]}
-        records = [(None, json.dumps({"database": "shop", "table": "parts", **message}).encode())]
-        assert odd_share(source, records)[0] == in_doubt
-        assert not differences(source, records)
-
-
-@pytest.mark.parametrize("name", [b"sql\xec", b"\\ud800", b"\\uD800"])
-def test_a_message_of_another_table_with_a_damaged_name_of_a_field_is_decoded_alone(
-    name: bytes,
-) -> None:
-    # Alone, its table is unknown, because the names of its fields cannot be read.
-    source = source_of(
-        get_format("canal-json", table_include="parts"),
-        "id INT",
-        ["id"],
-        control_events=frozenset(),
-    )
-    records = [(None, b'{"type":"QUERY","isDdl":false,"table":"tools","data":1,"' + name + b'":1}')]
-    assert odd_share(source, records)[0] == 1
-    assert not differences(source, records)
-
-
-def counted(plan: DecodePlan, records: Sequence[Record], reason: str) -> int:
-    """Return how many records without rows are counted for a reason, decoded together."""
-    listed = outcome(plan, records, columnar=together).counts
-    return sum(counts[reason] for counts in listed if isinstance(counts, dict))
-
-
-def test_messages_of_other_tables_that_lack_columns_are_counted() -> None:
-    format = get_format("maxwell-json", table_include="parts")
-    source = source_of(format, SCHEMA, ["id"], control_events=frozenset())
-    other = lacking("maxwell-json", "update", BEFORE_IT_WAS_ADDED, {"name": "nut"}).replace(
-        b'"parts"', b'"tools"'
-    )
-    records = [
-        (None, other),
-        (None, lacking("maxwell-json", "update", BEFORE_IT_WAS_ADDED, {"name": "nut"})),
-    ]
-    assert odd_share(source, records)[0] == 0
-    assert not differences(source, records)
-    assert counted(source, records, "OTHER_TABLE") == 1
-
-
-def test_statements_without_rows_are_counted_together() -> None:
-    statement = (
-        b'{"type":"QUERY","isDdl":false,"database":"","table":"","data":null,"old":null,'
-        b'"sql":"insert"}'
-    )
-    records = [
-        (None, canal_update({"name": "nut"}, {"id": "1", "name": "bolt"})),
-        (None, statement),
-    ]
-    for options, reason in (({}, "MESSAGE"), ({"table_include": "parts"}, "OTHER_TABLE")):
-        source = source_of(
-            get_format("canal-json", **options),
-            "id INT, name STRING",
-            ["id"],
-            control_events=frozenset(),
-        )
-        assert odd_share(source, records)[0] == 0
-        assert not differences(source, records)
-        assert counted(source, records, reason) == 1
-        assert not differences(replace(source, control_events=frozenset(Ignored)), records)
-
-
-def test_a_record_without_rows_among_upserts_without_a_stage_is_counted() -> None:
-    source = source_of(
-        get_format("debezium-json"),
-        "id INT",
-        ["id"],
-        control_events=frozenset(),
-        drop_update_before=True,
-    )
-    records = [
-        (None, debezium("c", None, {"id": 1})),
-        (None, debezium("m", None, None)),
-        (None, None),
-    ]
-    assert not differences(source, records, TypedRows)
-    rows = outcome(source, records, columnar=one_by_one, target=TypedRows).changes[0]
-    assert "'row_kind': '+I'" in rows[0]
-    assert "'MESSAGE': 1" in rows[1]
-    assert "'TOMBSTONE': 1" in rows[1]
-
-
-def test_an_update_before_that_is_dropped_is_still_converted() -> None:
-    source = source_of(
-        get_format("changelog-json"), "id INT, price DECIMAL(6,2)", ["id"], drop_update_before=True
-    )
-    records = [
-        (None, b'{"op":"-U","data":{"id":1,"price":1e400}}'),
-        (None, b'{"op":"-U","data":{"id":1,"price":1}}'),
-    ]
-    assert not differences(source, records, TypedRows)
-    assert (
-        "out of its range"
-        in outcome(source, records, columnar=together, target=TypedRows).changes[0][0]
-    )
-
-
-@pytest.mark.parametrize("metadata", [{}, {"table": "source.table"}, {"all": "source.properties"}])
-@pytest.mark.parametrize(
-    ("of_source", "has_row"),
-    [
-        pytest.param(b'"db":"shop","table":"parts","snapshot":"\xa3"', False, id="damage"),
-        pytest.param(b'"db":["shop"],"table":7', True, id="names of a table that are not text"),
-        pytest.param(b'"db":"\\ud800","table":"parts"', False, id="a name that cannot be read"),
-    ],
-)
-def test_metadata_that_cannot_be_read_gives_the_same(
-    of_source: bytes, has_row: bool, metadata: dict[str, str]
-) -> None:
-    source = source_of(get_format("debezium-json"), "id INT", ["id"], metadata)
-    records = [(None, b'{"op":"c","after":{"id":1},"source":{%s}}' % of_source)]
-    assert not differences(source, records)
-    assert outcome(source, records, columnar=together).changes or not has_row
-
-
-def test_tombstones_that_become_rows_are_decoded_alone() -> None:
-    source = source_of(
-        get_format("debezium-json"), "id INT", ["id"], control_events=frozenset({Ignored.TOMBSTONE})
-    )
-    records = [(None, debezium("c", None, {"id": 1})), (None, None)]
-    assert odd_share(source, records) == (1, 1)
-    assert not differences(source, records)
-
-
 def test_a_change_keeps_its_place_among_those_of_messages_in_doubt() -> None:
     # The second and the fourth change are those of messages in doubt; all are of one key.
     texts = ["1.50", "1.5e0", "2.50", "3.5e0", "4.50"]
@@ -751,70 +588,346 @@ def test_a_change_keeps_its_place_among_those_of_messages_in_doubt() -> None:
     assert not differences(source, records)
 
 
-@pytest.mark.parametrize("identifier", ["canal-json", "debezium-json", "maxwell-json"])
-def test_messages_of_other_tables_are_counted_together(identifier: str) -> None:
-    rows = {
-        "debezium-json": lambda table: {
-            "op": "c",
-            "after": {"id": 1, "x": table},
-            "source": {"db": "shop", "table": table},
-        },
-        "canal-json": lambda table: {
-            "type": "INSERT",
-            "data": [{"id": "1", table: "1"}],
-            "database": "shop",
-            "table": table,
-        },
-        "maxwell-json": lambda table: {
-            "type": "insert",
-            "data": {"id": 1, table: 1},
-            "database": "shop",
-            "table": table,
-        },
+class Reversed(DebeziumJson):
+    """A format that reads messages differently from the one that it extends."""
+
+    def reader(self, rows, *, keyed=False):
+        read = super().reader(rows, keyed=keyed)
+        return lambda key, value: read(key, value[::-1])
+
+
+def plan_of(identifier: str | Format, schema: str, *key: str, **arguments: Any) -> DecodePlan:
+    """Return a plan that counts control events; options of the format have names with `_`."""
+    options = arguments.pop("_", {})
+    format = get_format(identifier, **options) if isinstance(identifier, str) else identifier
+    return source_of(format, schema, key, **{"control_events": frozenset(), **arguments})
+
+
+def values(*each: Any) -> list[Record]:
+    """Return records without keys; a message that is not bytes is written as JSON."""
+    return [
+        (None, value if value is None or isinstance(value, bytes) else json.dumps(value).encode())
+        for value in each
+    ]
+
+
+def of_table(identifier: str, table: str) -> dict[str, Any]:
+    """Return an insert in a table whose row has a column that only this table has."""
+    if identifier == "debezium-json":
+        return {"op": "c", "after": {"id": 1, "x": table}, "source": {"db": "shop", "table": table}}
+    kind, row = ("INSERT", [{"id": "1", table: "1"}]), {"id": 1, table: 1}
+    of_format = kind if identifier == "canal-json" else ("insert", row)
+    return dict(zip(("type", "data"), of_format, strict=True)) | {
+        "database": "shop",
+        "table": table,
     }
-    tables = ["parts", "tools", "tools", "parts"]
-    records = [(None, json.dumps(rows[identifier](table)).encode()) for table in tables]
-    source = source_of(
-        get_format(identifier, table_include="parts"),
-        "id INT, parts INT",
-        ["id"],
-        control_events=frozenset(),
-    )
-    assert (
-        odd_share(
-            source,
-            [record for record, table in zip(records, tables, strict=True) if table == "tools"],
-        )[0]
-        == 0
-    )
-    assert not differences(source, records)
-    assert counted(source, records, "OTHER_TABLE") == 2
 
 
-def test_every_message_in_doubt_turns_the_attempt_off_for_a_while() -> None:
-    source = source_of(get_format("debezium-json"), "id INT", ["id"])
-    records = [(None, debezium("u", {"id": None}, {"id": key + 1})) for key in range(50)]
-    assert odd_share(source, records)[0] == 50
-    assert not differences(source, records)
+def canal_rows(size: int) -> dict[str, Any]:
+    """Return an update of this many rows, of which the third lacks unchanged columns."""
+    rows = [{**PART, "id": 2}, BEFORE_IT_WAS_ADDED, {"id": 1}][:size]
+    olds = [{"name": "nut"}, {"name": "nut"}, {"id": 3}][:size]
+    message = {"type": "UPDATE", "data": rows, "old": olds, "pkNames": ["id"]}
+    return {"database": "shop", "table": "parts", **message}
 
 
-def test_a_column_with_the_name_of_a_field_of_the_message_is_read() -> None:
-    format = get_format("debezium-flat-json")
-    source = source_of(format, "id INT, `__op` STRING", ["id"])
-    records = [(b'{"id":1}', b'{"id":1,"__op":"c"}')]
-    assert ColumnarDecoder.of(source) is None
-    assert not differences(source, records)
-    assert len(outcome(source, records, columnar=together).changes) == 1
+LACKS_NAME = lacking("maxwell-json", "update", BEFORE_IT_WAS_ADDED, {"name": "nut"})
+# A field that no row needs is not text. Alone, the message would be read without a look at it.
+CANAL = (
+    '{"data":[{"id":"%d"%s}],"old":[{"name":"%s"}],"type":"UPDATE","table":"parts",'
+    '"sqlType":{"id":4}}'
+)
+WHOLE_ROW = ',"name":"bolt","price":"1.50","at":"2026-11-21 14:00:02.434"'
+STATEMENT = (
+    b'{"type":"QUERY","isDdl":false,"database":"","table":"","data":null,"old":null,"sql":"insert"}'
+)
+OF_DMS = (
+    b'{"data":{"id":1,"name":"kettle"},"before-image":{"name":"pot"},"metadata":'
+    b'{"timestamp":"2025-01-02T03:00:01.713000Z","record-type":"data","operation":"update",'
+    b'"schema-name":"shop","table-name":"goods"}}'
+)
+OF_OP = b'{"op":"U","id":2,"name":"lamp","old_id":1,"old_name":"lamp"}'
+FLAT = [b'{"id":1,"__op":"c"}', b'{"id":1,"__op":"u"}', b'{"id":1,"__op":"d"}']
+NAMED_AS_A_FIELD = (b'{"id":1}', b'{"id":1,"__op":"c"}')
+MARKED = {"id": 1, "id_isMissing": False, "n": None, "n_isMissing": True}
+OF_GOLDENGATE = [
+    {"op_type": op, "before": before, "after": after}
+    for op in "IUD"
+    for before, after in [
+        *((None, MARKED), ({"id": 1, "n": 5}, MARKED), (MARKED, {"id": 1, "n": 5})),
+        *((MARKED, MARKED), (MARKED, None)),
+    ]
+]
+KEYLESS = plan_of("debezium-flat-json", "id INT, name STRING", _={"keyless": True})
+UPSERTED = plan_of("debezium-json", "id INT", "id", drop_update_before=True)
+SAME: dict[str, tuple[DecodePlan, list[Record], CollectorMaker, list[int] | None, str]] = {
+    "a damaged message after others that lack columns": (
+        source_of(get_format("canal-json"), SCHEMA, ["id"]),
+        values(
+            *(
+                (CANAL % each).encode("latin-1")
+                for each in ((1, "", "a"), (2, "", "a"), (3, WHOLE_ROW, "\xb1"))
+            )
+        ),
+        Blocks,
+        None,
+        "",
+    ),
+    **{
+        f"columns that GoldenGate marks as missing, {target.__name__}, {schema}": (
+            source_of(get_format("ogg-json"), schema, ["id"]),
+            values(*OF_GOLDENGATE),
+            target,
+            None,
+            "",
+        )
+        for schema in ("id INT, n INT", "id INT, n INT, n_isMissing BOOLEAN")
+        for target in (Blocks, TypedRows)
+    },
+    "an update whose row GoldenGate marks": (
+        source_of(get_format("ogg-json"), "id INT, n INT", ["id"]),
+        values(OF_GOLDENGATE[5]),
+        Blocks,
+        None,
+        "partials={2: [P",
+    ),
+    **{
+        f"{size} rows, of which the third lacks unchanged columns": (
+            source_of(get_format("canal-json"), SCHEMA, ["id"]),
+            values(canal_rows(size)),
+            Blocks,
+            [0] * (size == 3),
+            "",
+        )
+        for size in (1, 2, 3)
+    },
+    # Alone, its table is unknown, because the names of its fields cannot be read.
+    **{
+        f"another table and a field {name!r}": (
+            plan_of("canal-json", "id INT", "id", _={"table_include": "parts"}),
+            values(
+                b'{"type":"QUERY","isDdl":false,"table":"tools","data":1,"' + name + b'":1}',
+            ),
+            Blocks,
+            [0],
+            "",
+        )
+        for name in (b"sql\xec", b"\\ud800", b"\\uD800")
+    },
+    "other tables that lack columns": (
+        plan_of("maxwell-json", SCHEMA, "id", _={"table_include": "parts"}),
+        values(LACKS_NAME.replace(b'"parts"', b'"tools"'), LACKS_NAME),
+        Blocks,
+        [],
+        "'OTHER_TABLE': 1",
+    ),
+    **{
+        f"statements without rows, {reason}, {len(control_events)} control events": (
+            plan_of(
+                *("canal-json", "id INT, name STRING", "id"),
+                _=options,
+                control_events=control_events,
+            ),
+            values(canal_update({"name": "nut"}, {"id": "1", "name": "bolt"}), STATEMENT),
+            Blocks,
+            None if control_events else [],
+            "" if control_events else f"'{reason}': 1",
+        )
+        for options, reason in (({}, "MESSAGE"), ({"table_include": "parts"}, "OTHER_TABLE"))
+        for control_events in (frozenset[Ignored](), frozenset(Ignored))
+    },
+    **{
+        f"a record without rows among upserts without a stage: {text}": (
+            UPSERTED,
+            values(debezium("c", None, {"id": 1}), debezium("m", None, None), None),
+            TypedRows,
+            None,
+            text,
+        )
+        for text in ("'row_kind': '+I'", "'MESSAGE': 1", "'TOMBSTONE': 1")
+    },
+    "a row before that is dropped is still converted": (
+        source_of(
+            get_format("changelog-json"),
+            "id INT, price DECIMAL(6,2)",
+            ["id"],
+            drop_update_before=True,
+        ),
+        values(
+            b'{"op":"-U","data":{"id":1,"price":1e400}}', b'{"op":"-U","data":{"id":1,"price":1}}'
+        ),
+        TypedRows,
+        None,
+        "out of its range",
+    ),
+    **{
+        f"metadata {metadata} of {of_source!r}": (
+            source_of(get_format("debezium-json"), "id INT", ["id"], metadata),
+            values(b'{"op":"c","after":{"id":1},"source":{%s}}' % of_source),
+            Blocks,
+            None,
+            row,
+        )
+        for metadata in ({}, {"table": "source.table"}, {"all": "source.properties"})
+        for of_source, row in (
+            (b'"db":"shop","table":"parts","snapshot":"\xa3"', ""),
+            (b'"db":["shop"],"table":7', "changes={2: ["),  # names of a table that are not text
+            (b'"db":"\\ud800","table":"parts"', ""),
+        )
+    },
+    "tombstones that become rows": (
+        source_of(
+            get_format("debezium-json"),
+            "id INT",
+            ["id"],
+            control_events=frozenset({Ignored.TOMBSTONE}),
+        ),
+        values(debezium("c", None, {"id": 1}), None),
+        Blocks,
+        [1],
+        "",
+    ),
+    **{
+        f"messages of other tables, {identifier}": (
+            plan_of(identifier, "id INT, parts INT", "id", _={"table_include": "parts"}),
+            values(
+                *(of_table(identifier, table) for table in ("parts", "tools", "tools", "parts"))
+            ),
+            Blocks,
+            [],
+            "'OTHER_TABLE': 2",
+        )
+        for identifier in ("canal-json", "debezium-json", "maxwell-json")
+    },
+    "only messages in doubt, which turn the attempt off for a while": (
+        source_of(get_format("debezium-json"), "id INT", ["id"]),
+        values(*(debezium("u", {"id": None}, {"id": key + 1}) for key in range(50))),
+        Blocks,
+        [*range(50)],
+        "",
+    ),
+    "a Kafka key without its columns": (
+        source_of(
+            get_format("upsert-kafka", key_format="json", value_format="json"),
+            "id INT, name STRING",
+            ["id"],
+        ),
+        [
+            (key, b'{"id": 1, "name": "bolt"}')
+            for key in (b'{"id\xe9": 1}', b'{"x": 1}', b'{"id": null}', b"{}")
+        ],
+        Blocks,
+        None,
+        "",
+    ),
+    **{
+        f"an added field {number!r}, which keeps its digits": (
+            source_of(
+                get_format("debezium-flat-json"),
+                "id INT, name STRING",
+                ["id"],
+                {"table": "source.table"},
+            ),
+            values(b'{"id":1,"name":"bolt","__table":%s}' % number),
+            Blocks,
+            None,
+            number.decode(),
+        )
+        for number in (b"1e400", b"0.0000000", b"1.50")
+    },
+    "a row before with a prefix, which is read whole although only its key is needed": (
+        source_of(
+            get_format("op-json", before_prefix="old_"), "id INT NOT NULL, name STRING", ["id"]
+        ),
+        values(OF_OP, OF_OP.replace(b'"old_name":"lamp"', b'"old_name":"la\xb2mp"')),
+        Blocks,
+        [1],
+        "",
+    ),
+    **{
+        f"a before-image of all columns without the key, {empty}": (
+            source_of(
+                get_format(
+                    "dms-json",
+                    before_image_field="before-image",
+                    before_image_column_filter="all",
+                    include_null_and_empty=empty,
+                ),
+                "id INT NOT NULL, name STRING",
+                ["id"],
+            ),
+            values(OF_DMS),
+            TypedRows,
+            [0],
+            "",
+        )
+        for empty in (False, True)
+    },
+    **{
+        f"flat rows without a table's key, {key!r}": (
+            KEYLESS,
+            [(key, value) for value in (*FLAT, b'{"id":1,"__deleted":"true"}', b"null", None)],
+            TypedRows,
+            None,
+            "",
+        )
+        for key in (None, b'{"id":1}')
+    },
+    "flat inserts without a key": (KEYLESS, values(FLAT[0], FLAT[2]), TypedRows, [], ""),
+    "an update that keeps its key": (
+        source_of(get_format("debezium-json"), "id INT, note STRING, n INT", ["id"]),
+        values({"op": "u", "before": {"id": 1}, "after": {"id": 1, "note": TOAST, "n": 5}}),
+        Blocks,
+        None,
+        "partials={2: [P",
+    ),
+}
+"""Records of a plan; how they are collected; which of them are decoded one by one, if that is a
+fact; and a text of the result."""
 
 
-def test_a_kafka_key_without_its_columns_gives_the_same() -> None:
-    source = source_of(
-        get_format("upsert-kafka", key_format="json", value_format="json"),
-        "id INT, name STRING",
-        ["id"],
-    )
-    for key in (b'{"id\xe9": 1}', b'{"x": 1}', b'{"id": null}', b"{}"):
-        assert not differences(source, [(key, b'{"id": 1, "name": "bolt"}')])
+@pytest.mark.parametrize(("plan", "records", "target", "odd", "text"), SAME.values(), ids=SAME)
+def test_messages_give_the_same(
+    plan: DecodePlan,
+    records: list[Record],
+    target: CollectorMaker,
+    odd: list[int] | None,
+    text: str,
+) -> None:
+    assert not differences(plan, records, target)
+    assert odd is None or odd_places(plan, records, keyed=target is Blocks) == odd
+    assert text in str(outcome(plan, records, columnar=together, target=target))
+
+
+@pytest.mark.parametrize("before", [{"id": 1}, {"shop": None, "id": 1}, {"shop": "north"}])
+def test_a_deleted_row_without_a_part_of_its_key_gives_the_same(before: dict[str, Any]) -> None:
+    schema = "shop STRING NOT NULL, id INT NOT NULL"
+    source = source_of(get_format("debezium-json"), schema, ["shop", "id"])
+    assert not differences(source, values(debezium("d", before, None)))
+    deleted = values(debezium("d", before, None))
+    assert not outcome(source, deleted, columnar=together).changes
+
+
+@pytest.mark.parametrize(
+    ("plan", "record"),
+    [
+        # A column has the name of a field of the message.
+        (
+            source_of(get_format("debezium-flat-json"), "id INT, `__op` STRING", ["id"]),
+            NAMED_AS_A_FIELD,
+        ),
+        (
+            source_of(Reversed(), "id INT", ["id"]),
+            (None, debezium("c", None, {"id": 1})[::-1]),
+        ),
+    ],
+)
+def test_a_plan_that_columns_do_not_fit_is_read_row_by_row(
+    plan: DecodePlan, record: Record
+) -> None:
+    assert ColumnarDecoder.of(plan) is None
+    assert not differences(plan, [record])
+    assert len(outcome(plan, [record], columnar=together).changes) == 1
 
 
 Cases = Sequence[tuple[KeyValue, int]]
@@ -892,67 +1005,6 @@ def test_flat_rows_of_a_table_without_other_columns_than_its_key_give_the_same()
     )
     rows = [(None, b'{"id":1,"shop":"north"}'), (None, b'{"id":1,"shop":"north","__deleted":true}')]
     same_in_every_plan(source, [(row, 0) for row in rows])
-
-
-@pytest.mark.parametrize("number", [b"1e400", b"0.0000000", b"1.50"])
-def test_an_added_field_that_is_a_number_keeps_its_digits(number: bytes) -> None:
-    source = source_of(
-        get_format("debezium-flat-json"), "id INT, name STRING", ["id"], {"table": "source.table"}
-    )
-    rows = [(None, b'{"id":1,"name":"bolt","__table":%s}' % number)]
-    assert not differences(source, rows)
-    assert number.decode() in str(outcome(source, rows, columnar=one_by_one).changes)
-
-
-def test_a_row_before_with_a_prefix_is_read_whole_although_only_its_key_is_needed() -> None:
-    plan = source_of(
-        get_format("op-json", before_prefix="old_"), "id INT NOT NULL, name STRING", ["id"]
-    )
-    sound = b'{"op":"U","id":2,"name":"lamp","old_id":1,"old_name":"lamp"}'
-    damaged = sound.replace(b'"old_name":"lamp"', b'"old_name":"la\xb2mp"')
-    assert differences(plan, [(None, sound), (None, damaged)]) == []
-    assert odd_places(plan, [(None, sound), (None, damaged)]) == [1]
-
-
-@pytest.mark.parametrize("include_null_and_empty", [False, True])
-def test_a_before_image_of_all_columns_without_the_key_gives_the_same(
-    include_null_and_empty: bool,
-) -> None:
-    format = get_format(
-        "dms-json",
-        before_image_field="before-image",
-        before_image_column_filter="all",
-        include_null_and_empty=include_null_and_empty,
-    )
-    plan = source_of(format, "id INT NOT NULL, name STRING", ["id"])
-    message = (
-        b'{"data":{"id":1,"name":"kettle"},"before-image":{"name":"pot"},"metadata":'
-        b'{"timestamp":"2025-01-02T03:00:01.713000Z","record-type":"data","operation":"update",'
-        b'"schema-name":"shop","table-name":"goods"}}'
-    )
-    assert differences(plan, [(None, message)], TypedRows) == []
-    assert odd_places(plan, [(None, message)], keyed=False) == [0]
-
-
-def test_flat_rows_without_a_key_give_the_same() -> None:
-    source = source_of(
-        get_format("debezium-flat-json", keyless=True),
-        "id INT, name STRING",
-        [],
-        control_events=frozenset(),
-    )
-    values = [
-        b'{"id":1,"__op":"c"}',
-        b'{"id":1,"__op":"u"}',
-        b'{"id":1,"__op":"d"}',
-        b'{"id":1,"__deleted":"true"}',
-        b"null",
-        None,
-    ]
-    for key in (None, b'{"id":1}'):
-        assert not differences(source, [(key, value) for value in values], TypedRows)
-    inserts = [(None, values[0]), (None, values[2])]
-    assert odd_share(source, inserts, keyed=False)[0] == 0
 
 
 UPSERTS: Cases = [
@@ -1078,25 +1130,6 @@ def test_raw_values_with_raw_keys_are_decoded_together(sql_type: str, value: byt
         assert not differences(
             source, [(b"one", other), (b"\xff", value), (b"", value), (None, value)]
         )
-
-
-def test_a_subclass_that_reads_messages_differently_is_decoded_by_itself() -> None:
-    class Reversed(DebeziumJson):
-        def reader(self, rows, *, keyed=False):
-            read = super().reader(rows, keyed=keyed)
-            return lambda key, value: read(key, value[::-1])
-
-    format = Reversed()
-    source = source_of(format, "id INT", ["id"])
-    assert ColumnarDecoder.of(source) is None
-    assert (
-        len(
-            outcome(
-                source, [(None, debezium("c", None, {"id": 1})[::-1])], columnar=together
-            ).changes
-        )
-        == 1
-    )
 
 
 @pytest.mark.parametrize("name", ['k"', "a\\b", "tab\t"])

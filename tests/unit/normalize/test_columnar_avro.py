@@ -3,8 +3,6 @@
 The tests cover types, schema ids, headers and the registry.
 """
 
-from __future__ import annotations
-
 import sys
 from random import Random
 from typing import Any

@@ -1,7 +1,5 @@
 """The filter of `where=` behind the stage: a row that does not match is a row that is not there."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 
 import pyarrow as pa

@@ -1,16 +1,12 @@
 """Masks in the first pass: together and one by one, bad records, control events, checkpoints."""
 
-from __future__ import annotations
-
 from random import Random
 
 import pytest
 
 from cdc_formats import Event, Format, columns
 from cdc_formats.errors import (
-    ArgumentError,
     FormatBugError,
-    SchemaError,
     StateVersionError,
 )
 from normalize.core.guard import Expected, PartitionSummary, check
@@ -29,6 +25,7 @@ from tests.support.both_decoders import (
     source_of,
     together,
 )
+from tests.support.error_texts import error_test
 from tests.support.masks import KEY, KEY_ENV, kinds_of, masked
 from tests.support.scenarios import CASES, rejects
 from tools.fuzz_together import FORMATS as IN_JSON
@@ -170,31 +167,6 @@ def request(format: Format, records: RecordInput, **arguments) -> Request:
     return Request.check(records, {}, format=format, **options)
 
 
-@pytest.mark.parametrize("name", ["headers", "header-list", "source.properties"])
-def test_metadata_that_may_have_values_is_refused(name) -> None:
-    with pytest.raises(ArgumentError, match="may contain values of masked columns"):
-        request(masked(KINDS, "debezium-json"), RecordInput(True), metadata=[name])
-
-
-def test_dead_letters_require_places() -> None:
-    letters = DeadLetter("dead", {"bootstrap.servers": "127.0.0.1:9"})
-    places = RecordInput(True, row_order="row", columns=frozenset({"value"}))
-    with pytest.raises(ArgumentError, match="add the columns partition and offset"):
-        request(masked(KINDS, "debezium-json"), places, mode=letters)
-
-
-@pytest.mark.parametrize(
-    ("arguments", "error"),
-    [
-        ({"primary_key": "name"}, "'redact' for 'name', which is part of the primary key"),
-        ({"schema": "id INT, name STRING"}, "'email', which is not one of the columns"),
-    ],
-)
-def test_masks_are_checked_during_the_call(arguments, error) -> None:
-    with pytest.raises(SchemaError, match=error):
-        request(masked(KINDS, "debezium-json"), RecordInput(True), **arguments)
-
-
 # --------------------------------------------------------------------------------------------------
 # checkpoints
 
@@ -234,3 +206,33 @@ def test_the_facts_of_the_native_engine_have_masks() -> None:
     assert condition_fact("(id > 1)", {}) == "(id > 1)"
     assert condition_fact("", {"b": "drop", "a": "redact"}) == "mask: a redact, b drop"
     assert condition_fact("(id > 1)", {"a": "redact"}) == "(id > 1); mask: a redact"
+
+
+test_error_texts = error_test(
+    __file__,
+    {
+        **{
+            f"metadata that may have values is refused, {number}": lambda name=name: request(
+                masked(KINDS, "debezium-json"), RecordInput(True), metadata=[name]
+            )
+            for number, name in enumerate(["headers", "header-list", "source.properties"], 1)
+        },
+        "dead letters require places": lambda: request(
+            masked(KINDS, "debezium-json"),
+            RecordInput(True, row_order="row", columns=frozenset({"value"})),
+            mode=DeadLetter("dead", {"bootstrap.servers": "127.0.0.1:9"}),
+        ),
+        **{
+            f"masks are checked during the call, {number}": lambda arguments=arguments: request(
+                masked(KINDS, "debezium-json"), RecordInput(True), **arguments
+            )
+            for number, arguments in enumerate(
+                [
+                    {"primary_key": "name"},
+                    {"schema": "id INT, name STRING"},
+                ],
+                1,
+            )
+        },
+    },
+)

@@ -1,7 +1,5 @@
 """Rows that lack columns are followed from key to key."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import given, strategies as st

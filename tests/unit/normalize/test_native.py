@@ -1,7 +1,5 @@
 """The native decoder gives the rows and the errors that each message gives alone."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil
@@ -26,25 +24,14 @@ from normalize.decode.plan import DecodePlan
 from normalize.kafka.reader_options import check_option_values, decodes_natively
 from tests.support.both_decoders import (
     Record,
-    all_metadata,
     batch_of,
     differences,
     natively,
     source_of,
 )
 from tests.support.examples import examples
-from tests.support.message_shapes import of_each_shape
 from tests.support.paths import REPOSITORY
-from tests.support.replay.replaying import read_recording
-from tests.support.replay.topics import topics
-from tests.support.scenarios import CASES, rejects
-from tools.fuzz_together import compare, compare_recorded, recorded_source
 
-FORMATS = (
-    "canal-json", "changelog-json", "debezium-json", "dms-json", "maxwell-json", "ogg-json", "ticdc-canal-json",
-)  # fmt: skip
-"""The formats that the native decoder knows."""
-MESSAGES, OF_EACH_SHAPE = 2_000, 5
 needs_native = pytest.mark.skipif(native_module() is None, reason="installed without Rust")
 
 
@@ -61,57 +48,6 @@ def in_doubt(plan: DecodePlan, records: list[Record]) -> list[int]:
     """Return the records that the native decoder leaves in doubt; all results must be the same."""
     assert not differences(plan, records, columnar=natively)
     return decoded(plan, records)[1].tolist()
-
-
-@needs_native
-@pytest.mark.parametrize(
-    ("scenario", "name"),
-    [case for case in CASES if case[1] in FORMATS],
-    ids=lambda each: getattr(each, "name", each),
-)
-def test_vectors_give_the_same(scenario, name) -> None:
-    vector = scenario.vector(name)
-    if not vector.primary_key:
-        pytest.skip("a table without a primary key has no keyed stage")
-    format = get_format(name, **vector.options)
-    # With all of `source`, Debezium's messages are decoded without the native decoder.
-    every = {each: name for each, name in all_metadata(format).items() if "properties" not in name}
-    for metadata, positions in (
-        ({}, False),
-        ({"offset": "offset", "at": "timestamp"}, False),
-        (every, not format.traits.positions),
-    ):
-        plan = source_of(format, vector.schema, vector.primary_key, metadata, positions=positions)
-        assert not differences(plan, [*vector.records] * 2, columnar=natively)
-
-
-@needs_native
-@pytest.mark.parametrize("identifier", FORMATS)
-def test_rejected_messages_give_the_same_errors(identifier: str) -> None:
-    for _, reject in rejects(identifier):
-        plan = source_of(
-            get_format(identifier, **reject.options), reject.schema, reject.primary_key
-        )
-        if reject.primary_key:
-            assert not differences(plan, [(reject.key, reject.value)], columnar=natively)
-
-
-@needs_native
-@pytest.mark.parametrize(
-    "topic",
-    [topic for topic in topics() if topic.format in FORMATS and topic.primary_key],
-    ids=lambda topic: topic.name,
-)
-def test_recorded_topics_give_the_same(topic) -> None:
-    records = [(record.key, record.value) for record in read_recording(topic.path)]
-    records = of_each_shape(records, examples(OF_EACH_SHAPE))
-    compare_recorded(recorded_source(topic), records, natively)
-
-
-@needs_native
-@pytest.mark.parametrize("identifier", FORMATS)
-def test_a_damaged_message_among_sound_ones_gives_the_same(identifier: str) -> None:
-    compare(identifier, examples(MESSAGES), seed=23, columnar=natively)
 
 
 SOURCE = {
@@ -443,7 +379,7 @@ def test_a_package_in_a_zip_is_decoded_by_python(tmp_path: Path) -> None:
 
 @needs_native
 def test_a_panic_is_an_error_of_the_task() -> None:
-    # So many numbered fields are a defect of the caller: no memory has their size.
+    # This many numbered fields are a defect of the caller: no memory has their size.
     many = "decoder([('t', 'text', None, 2**62), *fields]).decode(pa.array([b'{}'], pa.binary()))"
     printed = run(f"{BATCHES}\ntry:\n    {many}\nexcept RuntimeError as error:\n    print(error)")
     assert printed == (

@@ -1,19 +1,23 @@
 """The public functions: parameters, options of the stage, and arguments checked without Spark."""
 
-from __future__ import annotations
-
 import inspect
 import re
+import subprocess
+import sys
 from datetime import timedelta
+from types import SimpleNamespace
 from typing import Any
 
+import pyspark
 import pytest
 
-from cdc_formats.errors import ArgumentError
+from cdc_formats.errors import ArgumentError, MissingDependencyError
 from normalize import ChangelogNormalize, DeadLetter, decode_changelog, from_kafka_changelog
 from normalize.api import explain_changelog
 from normalize.kafka.reader_options import reader_options
+from normalize.spark_versions import KINDS, check_version, has_package, package, spark_packages
 from normalize.tables.table_options import TableOptions
+from tests.support.error_texts import error_test
 from tests.support.public_names import PUBLIC
 
 MOST_PARAMETERS = 16
@@ -48,26 +52,6 @@ def test_the_docstring_describes_every_option_of_the_stage():
 # ChangelogNormalize
 
 
-@pytest.mark.parametrize(
-    ("options", "text"),
-    [
-        ({"changelog_mode": "retract"}, "changelog_mode is 'retract': use 'all' or 'upsert'"),
-        ({"order": "offset"}, "order is 'offset': use 'arrival' or 'source'"),
-        ({"key_groups": 0}, "key_groups is 0: it must be an integer of at least 1"),
-        ({"state_ttl": 5}, "state_ttl is 5: it must be None or a datetime.timedelta"),
-        (
-            {"delete_retention": timedelta(-1), "order": "source"},
-            "must be a non-negative datetime.timedelta",
-        ),
-        ({"delete_retention": timedelta(1)}, "delete_retention requires order='source'"),
-        ({"on_expiry": "retract"}, "on_expiry='retract' requires state_ttl"),
-    ],
-)
-def test_options_are_checked_where_they_are_written(options: dict[str, Any], text: str) -> None:
-    with pytest.raises(ArgumentError, match=text):
-        ChangelogNormalize(**options)
-
-
 def test_the_options_are_completed_by_the_readers_arguments():
     stage = ChangelogNormalize(order="source").for_reader(("id",), "upsert", ("at",))
     assert (stage.primary_key, stage.changelog_mode, stage.metadata, stage.order) == (
@@ -79,10 +63,6 @@ def test_the_options_are_completed_by_the_readers_arguments():
     own = ChangelogNormalize("id", changelog_mode="upsert").for_reader((), "all", ())
     assert (own.primary_key, own.changelog_mode) == (("id",), "upsert")
     assert ChangelogNormalize("id").for_reader(("id",), "all", ()).primary_key == ("id",)
-    with pytest.raises(ArgumentError, match="remove primary_key from ChangelogNormalize"):
-        ChangelogNormalize("id").for_reader(("nr",), "all", ())
-    with pytest.raises(ArgumentError, match="remove metadata from ChangelogNormalize"):
-        ChangelogNormalize(metadata="at").for_reader(("id",), "all", ("topic",))
 
 
 # --------------------------------------------------------------------------------------------------
@@ -95,28 +75,6 @@ def test_a_pattern_is_a_pattern_of_topics():
         reader_options(re.compile("(?i)shop[.].*"), SERVERS)["subscribePattern"] == "(?i)shop[.].*"
     )
     assert reader_options(["a", "b"], SERVERS)["subscribe"] == "a,b"
-
-
-@pytest.mark.parametrize(
-    ("topic", "options", "text"),
-    [
-        (re.compile("a", re.IGNORECASE), {}, r"flags that Kafka would not see.*\(\?i\)a"),
-        (re.compile(b"a"), {}, "pattern of bytes"),
-        (
-            re.compile("a"),
-            {"subscribePattern": "b"},
-            "topic and the option subscribePattern cannot be combined",
-        ),
-        ("a", {"subscribe": "b"}, "topic and the option subscribe cannot be combined"),
-        ("a", {"assign": "{}"}, "got subscribe and assign"),
-        (None, {}, "got none"),
-    ],
-)
-def test_topics_that_contradict_each_other_are_refused(
-    topic: Any, options: dict[str, str], text: str
-) -> None:
-    with pytest.raises(ArgumentError, match=text):
-        reader_options(topic, {**SERVERS, **options})
 
 
 # --------------------------------------------------------------------------------------------------
@@ -181,11 +139,158 @@ def test_a_plan_without_the_stage_says_why():
     assert dropped.startswith(
         "DropUpdateBefore(changelogMode=[+I, +U, -D]): normalize=False excludes ChangelogNormalize"
     )
-    with pytest.raises(
-        ArgumentError, match=r"remove normalize=False, or pass changelog_mode='upsert'"
-    ):
-        explain_changelog("a", format="upsert-kafka", primary_key="id", normalize=False)
 
 
 def test_the_options_of_a_dead_letter_are_not_shown():
     assert "secret" not in repr(DeadLetter("orders.dead", {"sasl.password": "secret"}))
+
+
+# --------------------------------------------------------------------------------------------------
+# Importing `normalize` loads no Spark; `cdc_formats` never imports `normalize`
+def loaded_by(statement: str) -> set[str]:
+    code = (
+        f"import sys; {statement}; print(' '.join(sorted({{name.partition('.')[0] for name in "
+        "sys.modules})))"
+    )
+    return set(
+        subprocess.run(
+            [sys.executable, "-c", code], check=True, capture_output=True, text=True
+        ).stdout.split()
+    )
+
+
+def test_importing_normalize_loads_no_spark():
+    assert not loaded_by("import normalize") & {"pyspark", "pyarrow", "pandas", "confluent_kafka"}
+
+
+def test_the_public_names_exist():
+    names = loaded_by("import normalize; [getattr(normalize, name) for name in normalize.__all__]")
+    assert {"pyarrow", "pyspark"} <= names
+
+
+def test_without_spark_the_import_says_what_to_install():
+    code = (
+        "import sys; sys.modules['pyspark'] = None\n"
+        "try: from normalize import from_kafka_changelog\n"
+        "except ImportError as error: print(error)\n"
+        "from normalize.checkpoint.status import checkpoint_status"  # cdc status needs no Spark
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == (
+        "[MISSING_DEPENDENCY] pyspark is not installed: pip install 'pyspark-kafka-changelog[spark]'"
+    )
+
+
+# --------------------------------------------------------------------------------------------------
+# The packages of each version of Spark
+@pytest.mark.parametrize(
+    ("spark_version", "kafka"),
+    [
+        ("4.0.0", "4.0.0"),
+        ("4.0.5", "4.0.0"),
+        ("4.1.0", "4.1.1"),
+        ("4.1.1-amzn-0", "4.1.1"),
+        ("4.2.0.dev1", "4.2.0"),
+        ("4.2.1", "4.2.0"),
+    ],
+)
+def test_the_kafka_package_has_the_major_and_minor_version_of_spark(
+    spark_version: str, kafka: str
+) -> None:
+    assert (
+        spark_packages(spark_version=spark_version)
+        == f"org.apache.spark:spark-sql-kafka-0-10_2.13:{kafka}"
+    )
+
+
+def test_the_installed_pyspark_chooses_the_packages() -> None:
+    for kind in filter(has_package, KINDS):
+        assert spark_packages(kind) == spark_packages(kind, spark_version=pyspark.__version__)
+
+
+def test_an_unknown_kind_is_refused_and_a_missing_one_names_the_versions_that_have_it() -> None:
+    assert not has_package("iceberg", "4.2.0")
+
+
+def test_a_newer_version_takes_the_newest_packages_with_a_warning(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    assert spark_packages("delta", spark_version="4.3.0") == spark_packages(
+        "delta", spark_version="4.2.0"
+    )
+    check_version(SimpleNamespace(version="4.2.1"))  # type: ignore[arg-type]
+    assert not caplog.messages
+    check_version(SimpleNamespace(version="4.3.0"))  # type: ignore[arg-type]
+    assert caplog.messages == [
+        "Spark 4.3.0 was not tested with this release, which supports Spark 4.0 to 4.2"
+    ]
+
+
+def test_tables_are_not_written_with_a_version_that_was_not_tested() -> None:
+    check_version(SimpleNamespace(version="4.2.1"), tables=True)  # type: ignore[arg-type]
+    with pytest.raises(
+        MissingDependencyError,
+        match=r'writes tables with Spark 4\.0 to 4\.2, and this is Spark 4\.3\.0: pip install "pyspark==4\.2',
+    ):
+        check_version(SimpleNamespace(version="4.3.0"), tables=True)  # type: ignore[arg-type]
+
+
+test_error_texts = error_test(
+    __file__,
+    {
+        **{
+            f"options are checked where they are written, {number}": lambda options=options: (
+                ChangelogNormalize(**options)
+            )
+            for number, options in enumerate(
+                [
+                    {"changelog_mode": "retract"},
+                    {"order": "offset"},
+                    {"key_groups": 0},
+                    {"state_ttl": 5},
+                    {"delete_retention": timedelta(-1), "order": "source"},
+                    {"delete_retention": timedelta(1)},
+                    {"on_expiry": "retract"},
+                ],
+                1,
+            )
+        },
+        "the options are completed by the readers arguments, 1": lambda: ChangelogNormalize(
+            "id"
+        ).for_reader(("nr",), "all", ()),
+        "the options are completed by the readers arguments, 2": lambda: ChangelogNormalize(
+            metadata="at"
+        ).for_reader(("id",), "all", ("topic",)),
+        **{
+            f"topics that contradict each other are refused, {number}": lambda topic=topic, options=options: (
+                reader_options(topic, {**SERVERS, **options})
+            )
+            for number, (topic, options) in enumerate(
+                [
+                    (re.compile("a", re.IGNORECASE), {}),
+                    (re.compile(b"a"), {}),
+                    (re.compile("a"), {"subscribePattern": "b"}),
+                    ("a", {"subscribe": "b"}),
+                    ("a", {"assign": "{}"}),
+                    (None, {}),
+                ],
+                1,
+            )
+        },
+        "a plan without the stage says why": lambda: explain_changelog(
+            "a", format="upsert-kafka", primary_key="id", normalize=False
+        ),
+        **{
+            f"an older version or another major version is refused, {number}": lambda spark_version=spark_version: (
+                spark_packages(spark_version=spark_version)
+            )
+            for number, spark_version in enumerate(["3.5.9", "5.0.0"], 1)
+        },
+        "an unknown kind is refused and a missing one names the versions that have it, 1": lambda: (
+            spark_packages("hudi")
+        ),
+        "an unknown kind is refused and a missing one names the versions that have it, 2": lambda: (
+            package("iceberg", "4.2.0")
+        ),
+    },
+)

@@ -1,7 +1,5 @@
 """The state's bytes: round trips, other schemas and versions, fixtures of each released version."""
 
-from __future__ import annotations
-
 import pyarrow as pa
 import pytest
 from hypothesis import given, strategies as st
@@ -11,6 +9,7 @@ from cdc_formats.errors import StateVersionError
 from normalize.core.arrow import from_arrow, of_stored, pack, to_stored, unpack
 from normalize.core.order import Epoch
 from normalize.core.state import KeyGroup, Layout
+from tests.support.error_texts import error_test
 from tests.support.paths import VECTORS
 
 COLUMNS = columns("id BIGINT, name STRING, weight DECIMAL(10,3)")
@@ -195,12 +194,6 @@ def test_state_is_compressed_ascii_text():
     assert len(data) < group.rows.nbytes / 2
 
 
-@pytest.mark.parametrize("data", [b"", b"\x97\x03", b"\x97\x63rest", b"1rest", b"2rest", b"4rest"])
-def test_an_unknown_version_is_refused(data):
-    with pytest.raises(StateVersionError, match="this release reads versions 1 to 3"):
-        LAYOUT.decode(data, 0)
-
-
 # Written by the release that introduced the version and never again: the checkpoint of an old
 # query.
 ROWS = {1: [1, "scooter", "3.140"], 2: [2, None, None], -(2**63): [-(2**63), "ключ 😀", "-0.001"]}
@@ -252,10 +245,20 @@ def test_state_has_its_positions(version):
     assert group.epochs == EPOCHS
 
 
-@pytest.mark.parametrize("version", ["v2", "v3"])
-def test_a_compact_state_is_refused_with_the_remedy(version):
-    with pytest.raises(
-        StateVersionError,
-        match=r"the checkpoint's state is compact .*: start from a new checkpoint$",
-    ):
-        POSITIONED.decode((FIXTURES / version / "compact.bin").read_bytes(), 0)
+test_error_texts = error_test(
+    __file__,
+    {
+        **{
+            f"an unknown version is refused, {number}": lambda data=data: LAYOUT.decode(data, 0)
+            for number, data in enumerate(
+                [b"", b"\x97\x03", b"\x97\x63rest", b"1rest", b"2rest", b"4rest"], 1
+            )
+        },
+        **{
+            f"a compact state is refused with the remedy, {number}": lambda version=version: (
+                POSITIONED.decode((FIXTURES / version / "compact.bin").read_bytes(), 0)
+            )
+            for number, version in enumerate(["v2", "v3"], 1)
+        },
+    },
+)

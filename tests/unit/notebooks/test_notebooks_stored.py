@@ -1,7 +1,5 @@
 """The notebooks are stored with their small outputs, which a code host shows."""
 
-from __future__ import annotations
-
 import re
 
 import pytest

@@ -1,7 +1,5 @@
 """Messages, stored bytes and archives, which are never run as code and cannot end the process."""
 
-from __future__ import annotations
-
 import ast
 import json
 import time

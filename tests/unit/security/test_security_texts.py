@@ -1,9 +1,8 @@
 """Hostile messages: no name or value can control a terminal or program that shows it."""
 
-from __future__ import annotations
-
 import ast
 import json
+import pickle
 from random import Random
 from typing import Any
 
@@ -18,16 +17,22 @@ from cdc_formats.errors import (
     DecodeError,
     EncodeError,
     FormatBugError,
+    FormatOptionError,
     InferenceError,
     SchemaError,
+    SchemaRegistryError,
     printable,
 )
 from cdc_formats.message_format import json_schema_of
 from cdc_formats.registry import BUILT_IN
 from cdc_formats.topics.inference import infer_schema
+from normalize import ChangelogNormalize, DeadLetter
+from normalize.api import explain_changelog
+from normalize.core.output import Destination
 from normalize.kafka.infer_arguments import arguments_text
 from tests.support.examples import examples
 from tests.support.hostile import HOSTILE, MESSAGES, PIECE, SCHEMA
+from tests.support.planted import ALL, PLANTED, REGISTRY, leaks
 
 
 def spoiled(value: Any, piece: str, random: Random) -> Any:
@@ -162,3 +167,61 @@ def test_an_inferred_schema_can_be_pasted_and_runs_no_code(name: str, more: list
     assert {
         column.name for column in get_format("changelog-json").decoder(arguments["schema"]).columns
     } == {name, *more}
+
+
+# --------------------------------------------------------------------------------------------------
+# Secrets in the options of formats: no repr and no error contains them
+UPSERT = {
+    "value_format": "avro-confluent",
+    **{f"avro_confluent_{name}": value for name, value in ALL.items()},
+}
+
+
+@pytest.mark.parametrize(
+    ("identifier", "options"), [("debezium-avro-confluent", ALL), ("upsert-kafka", UPSERT)]
+)
+def test_formats_show_no_secret_and_keep_it(identifier: str, options: dict) -> None:
+    format = get_format(identifier, **options)
+    texts = [
+        repr(format),
+        str(format),
+        repr({"of": [format]}),
+        explain_changelog("orders", format=format, primary_key=["id"]),
+    ]
+    assert not leaks("".join(texts), list(PLANTED.values()))
+    for secret in ("basic", "key", "proxy"):
+        assert PLANTED[secret].encode() in pickle.dumps(format)  # the workers need it
+
+
+def test_objects_that_carry_options_to_the_workers_show_no_secrets() -> None:
+    letters = Destination("dead", "debezium-json", (("sasl.password", PLANTED["producer"]),))
+    decoder = get_format("debezium-avro-confluent", **ALL).decoder("id INT")
+    public = DeadLetter("dead", {"sasl.password": PLANTED["producer"]})
+    shown = [letters, public, decoder, decoder.format, ChangelogNormalize(primary_key=["id"])]
+    assert not leaks("".join(f"{each!r}{each}" for each in shown), list(PLANTED.values()))
+
+
+@pytest.mark.parametrize(
+    ("options", "error"),
+    [
+        pytest.param(REGISTRY, SchemaRegistryError, id="no answer"),
+        pytest.param(ALL, FormatOptionError, id="no certificate for the key"),
+        pytest.param(
+            {**REGISTRY, "properties": {"no.such": PLANTED["proxy"]}},
+            FormatOptionError,
+            id="an unknown property",
+        ),
+        pytest.param(
+            {**REGISTRY, "properties": {"timeout": PLANTED["proxy"]}},
+            SchemaRegistryError,
+            id="a property of another type",
+        ),
+    ],
+)
+def test_an_unreachable_registry_is_an_error_without_secrets(
+    options: dict, error: type[Exception]
+) -> None:
+    decoder = get_format("debezium-avro-confluent", **options).decoder("id INT")
+    with pytest.raises(error) as caught:
+        decoder.decode(None, b"\0\0\0\0\1avro")
+    assert not leaks(str(caught.value) + repr(caught.value), list(PLANTED.values()))

@@ -1,23 +1,31 @@
 """delta-rs on tables without Spark: which it writes, what it records, and what it says of errors."""
 
-from __future__ import annotations
-
 import json
+from collections.abc import Iterator
 from decimal import Decimal
 from pathlib import Path
 from random import Random
+from types import SimpleNamespace
 from typing import Any
 
+import boto3
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable, write_deltalake
+from moto.server import ThreadedMotoServer
 
+from cdc_formats.errors import ArgumentError
 from normalize import DeltaTarget
 from normalize.spark.memory import memory_left
+from normalize.tables.latest import check_rows, last_rows
+from normalize.tables.maintenance import Maintainer
 from normalize.tables.merge import merge_plan
-from normalize.tables.targets import ConflictError, RefusedError
+from normalize.tables.policy import Maintenance
+from normalize.tables.targets import ConflictError, RefusedError, TargetError
 from normalize.tables.writers import delta_rs
+from tests.support.error_texts import error_test
+from tests.support.sinking import random_changelog
 
 PLAN = merge_plan(["id", "name"], ["id"])
 OF_READERS = ("typeWidening", "v2Checkpoint", "variantType")
@@ -264,3 +272,143 @@ def test_pages_of_files_that_the_kernel_can_drop_are_available_memory():
     for statistics in (of_version_2, of_version_1):
         assert memory_left(2000, 1600, statistics) == 900
     assert memory_left(2000, 2100, "anon 2100\n") == 0
+
+
+# --------------------------------------------------------------------------------------------------
+# delta-rs on S3 of a local server, with the credentials that Hadoop's settings have
+ACCOUNT, LOCATION = ("me", "hunter2"), "s3a://lake/orders"
+
+
+@pytest.fixture
+def s3() -> Iterator[str]:
+    """The address of a server with the bucket ``lake``."""
+    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
+    server.start()
+    url = "http://{}:{}".format(*server.get_host_and_port())
+    key, secret = ACCOUNT
+    boto3.client(
+        "s3",
+        endpoint_url=url,
+        aws_access_key_id=key,
+        aws_secret_access_key=secret,
+        region_name="us-east-1",
+    ).create_bucket(Bucket="lake")
+    yield url
+    server.stop()
+
+
+def test_the_second_of_two_commits_of_one_version_fails(s3: str) -> None:
+    settings = {
+        "fs.s3a.access.key": ACCOUNT[0],
+        "fs.s3a.secret.key": ACCOUNT[1],
+        "fs.s3a.endpoint": "https://nowhere:1",
+        "fs.s3a.bucket.lake.endpoint": s3,
+        "fs.s3a.endpoint.region": "us-east-1",
+    }
+    options = delta_rs.storage_options(LOCATION, settings.get)
+    DeltaTable.create("s3://lake/orders", pa.schema([("id", pa.int64())]), storage_options=options)
+    first, second = (delta_rs.open_table(LOCATION, options) for _ in range(2))
+    plan = merge_plan(["id"], ["id"])
+    changes = pa.table({"row_kind": ["+I"], "id": [1]})
+    delta_rs.merge(first, plan, changes, ("q", 1))
+    with pytest.raises(ConflictError):
+        delta_rs.merge(second, plan, changes, ("q", 1))
+    rows = delta_rs.open_table(LOCATION, options).to_pyarrow_table()
+    assert pa.table(rows).to_pylist() == [{"id": 1}]
+
+
+# --------------------------------------------------------------------------------------------------
+# When tables are maintained, and that a failure is a warning
+class Unreachable:
+    """A table whose maintenance fails."""
+
+    sql_name, provider = "`orders`", "delta"
+
+    def __init__(self) -> None:
+        self.tried = 0
+
+    def session(self, spark: Any) -> Any:
+        self.tried += 1
+        raise TargetError("it cannot be reached")
+
+
+def test_a_failure_is_a_warning_and_is_tried_again_at_the_interval(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    table: Any = Unreachable()
+    spark: Any = SimpleNamespace(sparkContext=SimpleNamespace(getLocalProperty=lambda name: None))
+    maintainer = Maintainer()
+    maintainer(spark, table, Maintenance(every="1 hour"))
+    assert table.tried == 0
+    for _ in range(2):
+        maintainer(spark, table, Maintenance(every="0 seconds"))
+    assert table.tried == 2
+    maintainer(spark, table, Maintenance(every="1 hour"))
+    assert table.tried == 2
+    assert caplog.messages[0] == ("`orders`: the maintenance failed: [TARGET] it cannot be reached")
+
+
+@pytest.mark.parametrize(("provider", "least"), [("delta", 7), ("iceberg", 1)])
+def test_a_retention_that_a_running_statement_needs_is_refused(provider: str, least: int) -> None:
+    Maintenance(expire=f"{least} days").check(provider)
+    with pytest.raises(ArgumentError, match=rf"at least '{least} days', or expire=True"):
+        Maintenance(expire=f"{least * 24 - 1} hours").check(provider)
+
+
+# --------------------------------------------------------------------------------------------------
+# The last change of each key as Arrow's columns, in the order of arrival
+_SCHEMA = pa.schema(
+    [("row_kind", pa.string()), ("example", pa.int32()), ("id", pa.int64())]
+).append(pa.field("value", pa.int64()))
+_KEYS = ("example", "id")
+
+
+def batch_of(rows: list[tuple[Any, ...]]) -> pa.RecordBatch:
+    return pa.RecordBatch.from_pylist(
+        [dict(zip(_SCHEMA.names, row, strict=True)) for row in rows], _SCHEMA
+    )
+
+
+def test_the_last_change_agrees_with_a_dict_also_if_held_rows_are_reduced() -> None:
+    random, rows, last = Random(1), [], {}
+    for example in range(3_000):
+        for kind, key, value in random_changelog(Random(example), 20, {}):
+            rows.append((kind, example % 50, key, value))
+            last[example % 50, key] = value if kind in ("+I", "+U") else None
+    assert len(rows) > 65_536
+    batches, at = [], 0
+    while at < len(rows):
+        size = random.randrange(1, 9_000)
+        batches.append(batch_of(rows[at : at + size]))
+        at += size
+    found = pa.Table.from_batches(last_rows(batches, keys=_KEYS))
+    assert {
+        (row["example"], row["id"]): row["value"] if row["row_kind"] in ("+I", "+U") else None
+        for row in found.to_pylist()
+    } == last
+    assert len(found) == len(last)
+    check_rows(found, _KEYS)
+
+
+test_error_texts = error_test(
+    __file__,
+    {
+        **{
+            f"an unknown last change is an error, {number}": lambda tasks=tasks: check_rows(
+                pa.Table.from_batches(
+                    [each for task in tasks for each in last_rows([batch_of(task)], keys=_KEYS)]
+                ),
+                _KEYS,
+            )
+            for number, tasks in enumerate(
+                [
+                    [[(None, 1, 1, 1), ("+I", 1, 1, 2)]],
+                    [[("?", 1, 1, 1), ("+U", 1, 1, 1)]],
+                    [[("+I", 1, None, 1)]],
+                    [[("+I", 1, 1, 1)], [("-D", 1, 1, 1)]],
+                ],
+                1,
+            )
+        },
+    },
+)

@@ -1,33 +1,323 @@
-"""The benchmark's arithmetic: its options, expected counts and tables."""
+"""The benchmarks: their arithmetic, the records that they make, and the damage that they find."""
+
+import json
+import sqlite3
+from pathlib import Path
 
 import pandas as pd
 import pytest
 
-from bench import by_hand, costs, flink, whole
+from bench import by_hand, capture, costs, flink, whole
 from bench.__main__ import parse
+from bench.capture_runs import JVM, PYTHON, Run as CaptureRun, Usage, Watch
+from bench.capture_source import Source as CaptureSource
 from bench.cpu import Process, cpu_seconds, interpolated, microseconds, parsed, spent
+from bench.flink_cdc import ivy_module
 from bench.history import SCHEMA, Expected
 from bench.settings import settings_of
+from bench.soak import Sample, peaks_of_quarters, require_flat
 from bench.spark import MicroBatch
 from bench.steady import KindCounter, Run, Side, boundary, require_counts
 from bench.tables import Source
 from bench.topics import FORMATS, PARTITIONS, producer_of, records
+from bench.tpcc.__main__ import folder_of, parse as parse_tpcc
+from bench.tpcc.conditions import CONDITIONS, violations
+from bench.tpcc.flink_copy import statements
+from bench.tpcc.live import Outcome, committed
+from bench.tpcc.results import (
+    Differences,
+    Lag,
+    Readable,
+    Result,
+    Trial,
+    grows,
+    lags_of,
+    next_rate,
+    percentiles,
+    quarters_of,
+    report,
+    require_flat_lag,
+    sustained_rate,
+    verdict,
+)
+from bench.tpcc.tables import TABLES
 from cdc_formats import get_format
+from demo.report import aligned
+
+MB = 1 << 20
+RIGHT = {"stock": Differences(100, 0, 0), "orders": Differences(20, 0, 0)}
+OURS = Side(750, [1.5, 0.75, 3.0], {"Spark JVM": 30.0, "Python workers": 10.5, "broker": 2.0})
+THEIRS = Side(750, [0.75, 0.75, 0.75], {"Flink JVM": 15.0})
+SAMPLES = [(10.0, {"broker": 1.0}), (12.0, {"broker": 2.0, "Flink JVM": 8.0})]
+PROCESSES = {
+    1: Process(0, "init", 99.0),
+    10: Process(1, "python -m bench", 1.0),
+    11: Process(10, "python local_kafka.py --guard java kafka.Kafka", 0.5),
+    12: Process(11, "java kafka.Kafka", 2.0),
+    13: Process(10, "java org.apache.spark.deploy.SparkSubmit", 4.0),
+    14: Process(13, "python -m pyspark.daemon", 0.25),
+    15: Process(14, "python -m pyspark.daemon", 8.0),
+    20: Process(1, "java kafka.Kafka", 50.0),
+}
+# Started at 0, running at 2 s with 100 rows; then 300 rows in 3 s, 600 in 2 s.
+CAPTURED = CaptureRun(
+    0, (2_000, 100), [(2_000, 100), (5_000, 400), (7_000, 1_000)], {"+I": (1000, 1, 1)}
+)
+USAGE = Usage({JVM: 1.0}, {JVM: 3 * MB, PYTHON: MB}, (MB, 2 * MB))
+SAWTOOTH = [(float(when), 2 + when % 5) for when in range(60)]
+KILLS = {"driver": 2, "broker": 0}
+DELTA = Result(
+    name="delta",
+    snapshot_seconds=40.2,
+    trials=[Trial(500, True), Trial(1000, True)],
+    exhausted=True,
+    rate=500,
+    lag=Lag(4.06, 5, 6),
+    cpu={"Spark JVM": 1234.5},
+    memory={"Python workers": 100 * MB, "Spark JVM": 3 << 30},
+    files=12,
+    written=5000,
+    changes=100,
+    differences=RIGHT,
+    violations={"3.3.2.1": 1},
+)
+READABLE = [
+    Readable(0, 5, 9.0),  # before
+    Readable(0, 6, 13.0),
+    Readable(1, 99, 14.0),  # another table
+    Readable(2, 8, 15.0),
+    Readable(0, 9, 16.0),  # more than were sent now
+]
 
 
-def test_parse_formats_separated_by_commas():
-    options = parse(["--format", "canal-json,upsert-kafka", "--flink", "--state", "both"])
-    assert (options.format, options.flink, options.state) == (
-        ("canal-json", "upsert-kafka"),
+def cells(lines, first=-1, last=None):
+    """Return the cells of a table's last lines."""
+    return [line.split() for line in list(lines)[first:last]]
+
+
+FIGURES = {
+    "half is the nearest to a quarter": (boundary([100, 100]), 1),
+    "a quarter of one micro-batch": (boundary([100]), 0),
+    "a few messages more than a quarter": (boundary([250_004] * 15 + [249_940]), 4),
+    "a few messages less than a quarter": (boundary([249_996] * 16 + [64]), 4),
+    "cpu between two samples": (
+        interpolated(SAMPLES, 10.5),
+        {"broker": 1.25, "Flink JVM": 2.0},
+    ),
+    "cpu before the samples": (interpolated(SAMPLES, 9.0), {"broker": 1.0}),
+    "cpu after the samples": (interpolated(SAMPLES, 13.0), {"broker": 2.0, "Flink JVM": 8.0}),
+    "cpu of the descendants": (
+        cpu_seconds(10, PROCESSES),
+        {"broker": 2.5, "Spark JVM": 4.0, "Python workers": 8.25},
+    ),
+    "cpu of a message is the median of the runs": (
+        microseconds([spent({"a": 1.0}, {"a": each}) for each in (2.0, 3.0, 9.0)], 1_000_000),
+        {"a": 2.0},
+    ),
+    "cpu of a process that ends is not subtracted": (
+        spent({"JVM": 5.0, "Python": 7.0}, {"JVM": 6.5}, {"JVM": 7.0, "Python": 1.5, "a": 1.0}),
+        {"JVM": 2.0, "Python": 1.5, "a": 1.0},
+    ),
+    "costs that each step adds": (
+        cells(
+            costs.table({"read": costs.Cost(10.0, 0.0), "decode": costs.Cost(12.5, 8.0)}), first=1
+        ),
+        [
+            ["read", "10.0", "0.0", "10.0"],
+            ["decode", "2.5", "8.0", "10.5"],
+            ["all", "12.5", "8.0", "20.5"],
+        ],
+    ),
+    "a table without Flink and without cpu": (
+        cells(
+            whole.table(
+                [whole.Comparison("ogg-json", "heap", "a+b", 1, Side(1000, [2.0], {}), None)]
+            )
+        ),
+        [["ogg-json", "heap", "a+b", "500", "-", "-", "500"]],
+    ),
+    "a table of recipes": (
+        cells(
+            whole.recipe_table(
+                [by_hand.Recipe("MERGE", 1000, Side(750, [1.5], {"Spark JVM": 30.0}))]
+            )
+        ),
+        [["MERGE", "1,000", "500", "30.0", "-", "-", "30.0", "500"]],
+    ),
+    "no recipes": (list(whole.recipe_table([])), []),
+    "a table of captures counts events of several rows": (
+        cells(capture.table_lines("log", [capture.Line("ours", 1, [CAPTURED], USAGE)], rows=2)),
+        [["ours", "1", "71", "90", "2,000.0", "-", "-", "3", "1", "50", "150", "1", "2"]],
+    ),
+    "usage of a run shorter than a sample": (
+        Watch(None).usage(CAPTURED),
+        Usage({}, {}, (0.0, 0.0)),
+    ),
+    "peaks of quarters, with what comes after the time in the last": (
+        peaks_of_quarters(
+            [
+                *(Sample(0, 5, 1), Sample(9, 7, 3), Sample(11, 2, 2), Sample(19, 1, 4)),
+                *(Sample(20, 6, 0), Sample(31, 1, 1), Sample(55, 9, 2)),
+            ],
+            40,
+        ),
+        [(7, 3), (2, 4), (6, 0), (9, 2)],
+    ),
+    "a rate above one that failed": (
+        sustained_rate([Trial(100, True), Trial(200, False), Trial(400, True)]),
+        100,
+    ),
+    "no rate": (sustained_rate([Trial(100, False)]), 0),
+    "a lag like a sawtooth": (grows(SAWTOOTH), False),
+    "a lag to which a fifth is added": (
+        grows([(at, lag + 0.2 * at) for at, lag in SAWTOOTH]),
         True,
-        "both",
-    )
+    ),
+    "a lag until micro-batches have their size": (
+        grows([(at, min(at, 15) + lag) for at, lag in SAWTOOTH]),
+        False,
+    ),
+    "one lag": (grows([(1.0, 5.0)]), False),
+    "a lag ends when its record is readable": (
+        lags_of({0: [10.0, 11.0, 12.0], 2: [10.5]}, {0: 5, 2: 7}, READABLE),
+        [(10.0, 3.0), (10.5, 4.5), (11.0, 5.0), (12.0, 4.0)],
+    ),
+    "percentiles": (percentiles(range(100)), Lag(50, 95, 99)),
+    "percentiles of one lag": (percentiles([3.0]), Lag(3, 3, 3)),
+    "quarters": (
+        [each.p50 for each in quarters_of([(float(at), float(at // 25)) for at in range(100)])],
+        [0, 1, 2, 3],
+    ),
+    "equal tables": (
+        verdict(RIGHT, {"3.3.2.1": 0}),
+        "right: 120 rows of 2 tables equal the source's, 1 conditions hold",
+    ),
+    "rows that differ": (
+        verdict(RIGHT | {"stock": Differences(100, 2, 1)}, {"3.3.2.1": 0}),
+        "WRONG: stock: 2 rows of the source are missing or different, 1 rows are not of the source",
+    ),
+    "a violated condition": (
+        verdict(RIGHT, {"3.3.2.1": 3}),
+        "WRONG: condition 3.3.2.1: 3 rows violate it",
+    ),
+    "an outcome": (
+        Outcome(KILLS, {"stock": True}, {"3.3.2.1": 0}, "").sentence,
+        "right after 2 kills (driver 2): verify_table found 1 tables equal, 1 conditions hold",
+    ),
+    "wrong outcomes": (
+        [
+            Outcome(KILLS, {"stock": equal}, {"3.3.2.1": count}, "").sentence.partition(": ")[0]
+            for equal, count in ((None, 0), (False, 0), (True, 1))
+        ],
+        ["WRONG after 2 kills (driver 2)"] * 3,
+    ),
+    "a report of a copy": (
+        [*report([DELTA])][2:],
+        [
+            "| delta | 40 s | at least 1,000 | 500 | 4.1 s | 5.0 s | 6.0 s | Spark JVM 1,234 "
+            "| Python workers 100, Spark JVM 3,072 | 12 | 50 | WRONG |"
+        ],
+    ),
+    "columns of a report": ({line.count("|") for line in report([DELTA])}, {13}),
+    "numbers on the right, and control codes": (
+        cells(aligned([["name", "rows"], ["a\x1b[31m", 5], [None, "1,234"], ["x" * 100, 12]]), 0),
+        [["name", "rows"], [r"a\x1b[31m", "5"], ["NULL", "1,234"], ["x" * 57 + "...", "12"]],
+    ),
+    "the width of aligned lines": (len({*map(len, aligned([["a", 1], ["bb", 12]]))}), 1),
+}
+"""Each figure, and what it must be."""
+
+
+@pytest.mark.parametrize(("figure", "expected"), FIGURES.values(), ids=FIGURES)
+def test_figures(figure, expected):
+    assert figure == expected
+
+
+def test_rates_with_the_start_and_without_and_between_shares():
+    assert (CAPTURED.whole_rate, CAPTURED.running_rate) == pytest.approx((1000 / 7, 900 / 5))
+    rates = [CAPTURED.rate_between(*each) for each in ((0.0, 0.1), (0.9, 1.0), (0.0, 1.0))]
+    assert rates == pytest.approx([100, 300, CAPTURED.running_rate])
+
+
+def test_the_table_has_both_sides_and_their_ratio():
+    comparison = whole.Comparison("canal-json", "heap", "plain", 1000, OURS, THEIRS)
+    text = "\n".join(whole.table([comparison]))
+    assert "of 1,000 messages" in text and "the last 750 messages" in text  # noqa: PT018
+    assert [" ".join(line.split()) for line in text.splitlines() if line.startswith("canal")] == [
+        "canal-json heap plain 500 1,000 0.50 500 1,000 250 | 1,000 1,000 1,000",
+        "canal-json heap plain 30.0 10.5 2.0 42.5 15.0 - 15.0",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("check", "right", "wrong", "text"),
+    [
+        pytest.param(
+            lambda theirs: require_counts("Flink's", ({"+I": 1}, theirs), ({"+I": 1}, {"+I": 7})),
+            {"+I": 7},
+            {"+I": 8},
+            "Flink's rows by kind",
+            id="counts",
+        ),
+        pytest.param(
+            lambda last: require_flat_lag([Lag(9, 9, 9), Lag(4, 9, 9), Lag(4, 9, 9), last]),
+            Lag(6, 9, 9),
+            Lag(6.1, 9, 9),
+            r"6\.1 s in the last quarter, and 4\.0 s in the second",
+            id="lag",
+        ),
+        *(
+            pytest.param(
+                lambda last: require_flat([(0, 0), (100 * MB, 100 * MB), (0, 0), last]),
+                (125 * MB, 100 * MB),
+                (jvm * MB, python * MB),
+                f"^the memory is not flat: in the last quarter, {text} than in the second one$",
+                id=text,
+            )
+            for jvm, python, text in (
+                (126, 100, "the JVM has 26% more"),
+                (100, 150, "the Python workers have 50% more"),
+                (200, 150, "the JVM has 100% more and the Python workers have 50% more"),
+            )
+        ),
+    ],
+)
+def test_what_grows_or_differs_ends_the_run(check, right, wrong, text):
+    check(right)
+    with pytest.raises(SystemExit, match=text):
+        check(wrong)
+
+
+@pytest.mark.parametrize("last", [(125, 100), (100, 125), (10, 10)])
+def test_flat_memory_is_printed_by_quarter(last, capsys):
+    peaks = [(1000, 900), (100, 100), (80, 70), last]
+    require_flat([(jvm * MB, python * MB) for jvm, python in peaks])
+    assert capsys.readouterr().out.splitlines() == [
+        f"peak memory of the JVM by quarter: 1,000, 100, 80, {last[0]} MB",
+        f"peak memory of the Python workers by quarter: 900, 100, 70, {last[1]} MB",
+    ]
+
+
+def test_options():
+    options = parse(["--format", "canal-json,upsert-kafka", "--flink", "--state", "both"])
+    formats = ("canal-json", "upsert-kafka")
+    assert (options.format, options.flink, options.state) == (formats, True, "both")
     assert parse([]).format == ("debezium-json",)
+    captured = capture.parse(["--parallelism", "1,2,8"])
+    assert (captured.parallelism, captured.chunk_size, captured.flink) == ((1, 2, 8), 8096, True)
+    assert parse_tpcc(["live", "--kill", "driver,broker"]).kill == ("driver", "broker")
+    assert parse_tpcc(["--ways", "hand,flink"]).ways == ("hand", "flink")
+    assert folder_of(parse_tpcc(["record", "--minutes", "0.5"])).name == "mariadb-1-0.5"
 
 
 @pytest.mark.parametrize(
     ("arguments", "text"),
     [
+        pytest.param(
+            ["--ways", "hand,fast"],
+            "'fast' is not one of delta, iceberg, postgresql, flink, hand",
+            id="an unknown way",
+        ),
         pytest.param(
             ["--format", "canal-json,avro"],
             "'avro' is not one of debezium-json",
@@ -80,7 +370,7 @@ def test_parse_formats_separated_by_commas():
 )
 def test_parse_refuses_invalid_combinations(arguments, text, capsys):
     with pytest.raises(SystemExit):
-        parse(arguments)
+        (parse_tpcc if "--ways" in arguments else parse)(arguments)
     assert text in capsys.readouterr().err
 
 
@@ -117,38 +407,24 @@ def test_expected_counts_by_source_order_drop_redeliveries():
 def test_settings_are_the_arguments_of_the_reader():
     plain = settings_of("plain", "debezium-json")
     assert plain == ({"decimal_handling_mode": "string"}, {}, "arrival")
-    production = settings_of("metadata+validate+source", "debezium-json")
-    assert production.format_options == {"decimal_handling_mode": "string", "validate": True}
-    assert production.metadata == {
-        "event_time": "source.timestamp",
-        "source_table": "source.table",
-        "kafka_partition": "partition",
-        "kafka_offset": "offset",
-    }
-    assert production.order == "source"
-
-
-@pytest.mark.parametrize(
-    ("messages", "left_out"),
-    [
-        pytest.param([100], 0, id="only one"),
-        pytest.param([100, 100], 1, id="half is the nearest"),
-        pytest.param([250_004] * 15 + [249_940], 4, id="a few messages more than a quarter"),
-        pytest.param([249_996] * 16 + [64], 4, id="a few messages less than a quarter"),
-    ],
-)
-def test_boundary_is_the_micro_batch_nearest_to_a_quarter(messages, left_out):
-    assert boundary(messages) == left_out
+    assert settings_of("metadata+validate+source", "debezium-json") == (
+        {"decimal_handling_mode": "string", "validate": True},
+        {
+            "event_time": "source.timestamp",
+            "source_table": "source.table",
+            "kafka_partition": "partition",
+            "kafka_offset": "offset",
+        },
+        "source",
+    )
 
 
 def test_measured_part_begins_at_the_boundary():
     batches = [MicroBatch(number, 100, 10.0 * number, 10.0 * number + 9) for number in range(8)]
-    run = Run(batches, {})
+    run, counter = Run(batches, {}), KindCounter()
     assert (run.messages, run.measured) == (800, batches[2:])
-    counter = KindCounter()
     counter.rows_until = {number: 150 * (number + 1) for number in range(8)}
-    assert counter.rows_before(run) == 300
-    assert counter.rows_before(Run(batches[:1], {})) == 0
+    assert (counter.rows_before(run), counter.rows_before(Run(batches[:1], {}))) == (300, 0)
 
 
 def test_messages_of_many_tables_decode_to_the_expected_versions():
@@ -166,65 +442,6 @@ def test_messages_of_many_tables_decode_to_the_expected_versions():
         for (topic, row), version in source.versions.items()
     }
     assert (source.messages, sum(source.versions.values())) == (26, 20)
-
-
-def test_interpolated_cpu_between_two_samples():
-    samples = [(10.0, {"broker": 1.0}), (12.0, {"broker": 2.0, "Flink JVM": 8.0})]
-    assert interpolated(samples, 10.5) == {"broker": 1.25, "Flink JVM": 2.0}
-    assert interpolated(samples, 9.0) == {"broker": 1.0}
-    assert interpolated(samples, 13.0) == {"broker": 2.0, "Flink JVM": 8.0}
-
-
-def test_require_counts_exits_on_different_counts():
-    require_counts("this library's", ({"+I": 1}, {"+I": 7}), ({"+I": 1}, {"+I": 7}))
-    with pytest.raises(SystemExit, match="Flink's rows by kind"):
-        require_counts("Flink's", ({"+I": 1}, {"+I": 8}), ({"+I": 1}, {"+I": 7}))
-
-
-def test_table_has_both_sides_and_their_ratio():
-    ours = Side(750, [1.5, 0.75, 3.0], {"Spark JVM": 30.0, "Python workers": 10.5, "broker": 2.0})
-    theirs = Side(750, [0.75, 0.75, 0.75], {"Flink JVM": 15.0})
-    lines = list(whole.table([whole.Comparison("canal-json", "heap", "plain", 1000, ours, theirs)]))
-    assert "of 1,000 messages" in lines[1]
-    assert "the last 750 messages" in lines[2]
-    rates = next(line for line in lines if line.startswith("canal-json"))
-    assert (
-        " ".join(rates.split())
-        == "canal-json heap plain 500 1,000 0.50 500 1,000 250 | 1,000 1,000 1,000"
-    )
-    assert lines[-1].split() == [
-        "canal-json",
-        "heap",
-        "plain",
-        "30.0",
-        "10.5",
-        "2.0",
-        "42.5",
-        "15.0",
-        "-",
-        "15.0",
-    ]
-
-
-def test_table_without_flink_and_without_cpu():
-    lines = list(
-        whole.table(
-            [
-                whole.Comparison(
-                    "canal-json", "heap", "metadata+validate", 1000, Side(1000, [2.0], {}), None
-                )
-            ]
-        )
-    )
-    assert lines[-1].split() == ["canal-json", "heap", "metadata+validate", "500", "-", "-", "500"]
-
-
-def test_table_of_recipes():
-    lines = list(
-        whole.recipe_table([by_hand.Recipe("MERGE", 1000, Side(750, [1.5], {"Spark JVM": 30.0}))])
-    )
-    assert lines[-1].split() == ["MERGE", "1,000", "500", "30.0", "-", "-", "30.0", "500"]
-    assert list(whole.recipe_table([])) == []
 
 
 class _State:
@@ -264,23 +481,27 @@ def test_changes_by_hand_of_a_key():
     assert not state.exists
 
 
-def test_source_table_of_upsert_kafka_has_two_formats():
-    assert (
-        "'connector' = 'upsert-kafka', 'key.format' = 'json', 'value.format' = 'json'"
-        in flink.source_table("upsert-kafka", "a:1", "t")
-    )
+def test_statements_of_flink():
+    two_formats = "'connector' = 'upsert-kafka', 'key.format' = 'json', 'value.format' = 'json'"
+    assert two_formats in flink.source_table("upsert-kafka", "a:1", "t")
     debezium = flink.source_table("debezium-json", "a:1", "t")
     assert "'connector' = 'kafka', 'format' = 'debezium-json'" in debezium
     assert "updated_at TIMESTAMP(3)" in debezium
-
-
-def test_costs_table_shows_the_cost_that_each_step_adds():
-    lines = list(costs.table({"read": costs.Cost(10.0, 0.0), "decode": costs.Cost(12.5, 8.0)}))
-    assert [line.split() for line in lines[1:]] == [
-        ["read", "10.0", "0.0", "10.0"],
-        ["decode", "2.5", "8.0", "10.5"],
-        ["all", "12.5", "8.0", "20.5"],
-    ]
+    assert 'name="mysql-connector-j"' in ivy_module()
+    assert "secret" not in repr(CaptureSource("db", 3306, "cdc", "secret"))
+    lines = list(statements("broker:1", "jdbc:postgresql://h/d", "me", "it's"))
+    assert len(lines) == 3 * len(TABLES)
+    assert not [line for line in lines if "\n" in line]
+    history = (
+        ("CREATE TABLE from_history (h_id BIGINT, ", "h_date BIGINT, ", "'topic' = 'tpcc.history'"),
+        ("h_date TIMESTAMP(3), ", "PRIMARY KEY (h_id) NOT ENFORCED", "'password' = 'it''s'"),
+        (
+            "INSERT INTO into_history SELECT h_id, h_c_id, ",
+            "CAST(TO_TIMESTAMP_LTZ(h_date, 3) AS TIMESTAMP(3)), h_amount",
+        ),
+    )
+    for line, texts in zip(lines[9:12], history, strict=True):
+        assert [text for text in texts if text not in line] == []
 
 
 def test_costs_are_measured_in_turns_after_warm_up():
@@ -290,34 +511,6 @@ def test_costs_are_measured_in_turns_after_warm_up():
     assert turns == ["read", "decode"] * 2
 
 
-def test_cpu_seconds_sums_the_descendants_of_a_process():
-    processes = {
-        1: Process(0, "init", 99.0),
-        10: Process(1, "python -m bench", 1.0),
-        11: Process(10, "python local_kafka.py --guard java kafka.Kafka", 0.5),
-        12: Process(11, "java kafka.Kafka", 2.0),
-        13: Process(10, "java org.apache.spark.deploy.SparkSubmit", 4.0),
-        14: Process(13, "python -m pyspark.daemon", 0.25),
-        15: Process(14, "python -m pyspark.daemon", 8.0),
-        20: Process(1, "java kafka.Kafka", 50.0),
-    }
-    assert cpu_seconds(10, processes) == {"broker": 2.5, "Spark JVM": 4.0, "Python workers": 8.25}
-
-
-def test_cpu_per_message_is_the_median_of_the_runs():
-    runs = [spent({"broker": 1.0}, {"broker": seconds}) for seconds in (2.0, 3.0, 9.0)]
-    assert microseconds(runs, 1_000_000) == {"broker": 2.0}
-
-
-def test_the_cpu_time_of_a_process_that_ends_is_not_subtracted():
-    samples = [
-        {"JVM": 5.0, "Python": 7.0},
-        {"JVM": 6.5},
-        {"JVM": 7.0, "Python": 1.5, "broker": 1.0},
-    ]
-    assert spent(*samples) == {"JVM": 2.0, "Python": 1.5, "broker": 1.0}
-
-
 def test_parsed_process_name_with_spaces_and_parentheses():
     times = "100 20 3 4"
     stat = f"77 (a (b) c) S 5 77 77 0 -1 4194304 1 2 3 4 {times} 20 0 1 0 123"
@@ -325,3 +518,102 @@ def test_parsed_process_name_with_spaces_and_parentheses():
     assert (process.parent, process.command) == (5, "java kafka.Kafka ")
     assert process.seconds > 0
     assert process.seconds == pytest.approx(parsed(stat.replace(times, "0 0 0 127"), "").seconds)
+
+
+ORDERS = 2102
+"""One district: all orders but the last are delivered, one of them after the first load."""
+
+
+@pytest.fixture(scope="module")
+def consistent() -> sqlite3.Connection:
+    database = sqlite3.connect(":memory:")
+    for table in TABLES:
+        columns = [f"{name} NUMERIC" for name in table.columns]
+        database.execute(f"CREATE TABLE {table.name} ({', '.join(columns)})")
+    orders = range(1, ORDERS + 1)
+    database.execute("INSERT INTO warehouse (w_id, w_ytd) VALUES (1, 70)")
+    database.execute(
+        "INSERT INTO district (d_w_id, d_id, d_ytd, d_next_o_id) VALUES (1, 1, 70, 2103)"
+    )
+    database.executemany(
+        "INSERT INTO customer (c_w_id, c_d_id, c_id, c_balance, c_ytd_payment, c_delivery_cnt) "
+        "VALUES (1, 1, ?, ?, ?, ?)",
+        # 2101 delivered lines of 2 each, and 60 paid; a customer without orders has paid 10
+        [(1, 2 * 2101 - 60, 60, 1), (2, -10, 10, 0)],
+    )
+    database.executemany(
+        "INSERT INTO history (h_id, h_w_id, h_d_id, h_c_w_id, h_c_d_id, h_c_id, h_amount) "
+        "VALUES (?, 1, 1, 1, 1, ?, ?)",
+        [(1, 1, 10), (2, 1, 50), (3, 2, 10)],
+    )
+    database.executemany(
+        "INSERT INTO orders (o_w_id, o_d_id, o_id, o_c_id, o_carrier_id, o_ol_cnt) "
+        "VALUES (1, 1, ?, 1, ?, 1)",
+        [(number, None if number == ORDERS else 5) for number in orders],
+    )
+    database.executemany(
+        "INSERT INTO order_line (ol_w_id, ol_d_id, ol_o_id, ol_number, ol_amount, ol_delivery_d) "
+        "VALUES (1, 1, ?, 1, 2, ?)",
+        [(number, None if number == ORDERS else 1) for number in orders],
+    )
+    database.execute(f"INSERT INTO new_order (no_w_id, no_d_id, no_o_id) VALUES (1, 1, {ORDERS})")
+    database.commit()
+    return database
+
+
+@pytest.mark.parametrize(
+    ("damage", "conditions"),
+    [
+        ("", set()),
+        ("UPDATE warehouse SET w_ytd = 71", {"1", "8"}),
+        ("DELETE FROM district", {"1"}),
+        ("UPDATE district SET d_ytd = 71", {"1", "9"}),
+        ("UPDATE district SET d_next_o_id = 2102", {"2"}),
+        ("UPDATE new_order SET no_o_id = 2101", {"2", "5"}),
+        ("INSERT INTO new_order (no_w_id, no_d_id, no_o_id) VALUES (1, 1, 2100)", {"3", "5", "11"}),
+        ("DELETE FROM new_order", {"5", "11"}),
+        ("UPDATE orders SET o_ol_cnt = 2 WHERE o_id = 7", {"4", "6"}),
+        ("UPDATE orders SET o_ol_cnt = o_id - 6 WHERE o_id IN (6, 8)", {"6"}),
+        ("DELETE FROM order_line WHERE ol_o_id = 2102", {"4", "6"}),
+        ("DELETE FROM order_line WHERE ol_o_id = 7", {"4", "6", "10", "12"}),
+        ("UPDATE order_line SET ol_o_id = 8 WHERE ol_o_id = 7", {"6"}),
+        ("UPDATE order_line SET ol_o_id = 9999 WHERE ol_o_id = 2102", {"6", "7"}),
+        ("UPDATE orders SET o_carrier_id = NULL WHERE o_id = 7", {"5", "7"}),
+        ("UPDATE order_line SET ol_delivery_d = NULL WHERE ol_o_id = 7", {"7", "10", "12"}),
+        ("DELETE FROM history WHERE h_id = 3", {"8", "9", "10"}),
+        ("DELETE FROM history", {"8", "9", "10"}),
+        ("UPDATE customer SET c_balance = -11 WHERE c_id = 2", {"10", "12"}),
+        ("UPDATE customer SET c_ytd_payment = 11 WHERE c_id = 2", {"12"}),
+        ("UPDATE customer SET c_delivery_cnt = 2 WHERE c_id = 1", {"11"}),
+        ("DELETE FROM orders WHERE o_id = 7", {"4", "7", "10", "11", "12"}),
+    ],
+)
+def test_each_damage_violates_its_conditions(
+    consistent: sqlite3.Connection, damage: str, conditions: set[str]
+) -> None:
+    consistent.execute(damage)
+    try:
+        found = violations(lambda query: consistent.execute(query).fetchall())
+        assert list(found) == list(CONDITIONS)
+        assert {name.rpartition(".")[2] for name, count in found.items() if count} == conditions
+    finally:
+        consistent.rollback()
+
+
+@pytest.mark.parametrize("limit", [40, 499, 500, 740, 3900, 20_000])
+def test_the_search_ends_near_the_highest_sustained_rate(limit):
+    trials: list[Trial] = []
+    while (rate := next_rate(trials, 500)) is not None:
+        trials.append(Trial(rate, rate <= limit))
+    assert limit / 1.2 <= sustained_rate(trials) <= limit
+    assert len(trials) <= 10
+
+
+def test_the_offsets_of_the_last_committed_micro_batch(tmp_path: Path) -> None:
+    assert committed(tmp_path) == {}
+    for kind, numbers in (("offsets", (9, 10, 11)), ("commits", (9, 10))):
+        (tmp_path / kind).mkdir()
+        for number in numbers:
+            lines = ["v1", "{}", json.dumps({"tpcc.a": {"0": number}, "tpcc.b": {"0": 1}})]
+            (tmp_path / kind / str(number)).write_text("\n".join(lines))
+    assert committed(tmp_path) == {"tpcc.a": 10, "tpcc.b": 1}

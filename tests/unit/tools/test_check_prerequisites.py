@@ -13,138 +13,112 @@ from tests.support.paths import REPOSITORY
 SCRIPT = REPOSITORY / "tools" / "check_prerequisites.py"
 
 
-@pytest.fixture
-def path(tmp_path):
-    """A folder that is the whole PATH."""
-    folder = tmp_path / "bin"
-    folder.mkdir()
-    return folder
+JAVA, OF_DEBIAN = "echo 'openjdk version \"{}\" 2025-01-21' >&2", r".*: (sudo )?apt-get install {}$"
+HAS = 'case " {} " in *" $3 "*) echo "Package: $3";; esac'
+NEEDED = "A JDK 17 or 21 is required, but "
+CASES = {
+    **{
+        f"Java {version}": ((), {"java": JAVA.format(version)}, {}, None)
+        for version in ("17.0.15", "21-ea", "21.0.2")
+    },
+    **{
+        f"Java {version}, which Spark does not support": (
+            ("java",),
+            {"java": JAVA.format(version)},
+            {},
+            NEEDED + f"PATH/java is Java {major}: ",
+        )
+        for version, major in (("1.8.0_402", 1), ("11.0.22", 11), ("22.0.1", 22), ("25", 25))
+    },
+    "no Java": (
+        ("java",),
+        {},
+        {},
+        NEEDED + "none was found: install one from https://adoptium.net/ and export JAVA_HOME$",
+    ),
+    "JAVA_HOME before the PATH": (
+        ("java",),
+        {"java": JAVA.format("17.0.1")},
+        {"JAVA_HOME": "PATH/gone"},
+        NEEDED + "JAVA_HOME=PATH/gone does not contain one: ",
+    ),
+    "Java elsewhere": (
+        ("java",),
+        {"java": JAVA.format("25"), "../homes/jdk-21/bin/java": JAVA.format("21.0.2")},
+        {},
+        ".*: export JAVA_HOME=PATH/../homes/jdk-21$",
+    ),
+    **{
+        f"Java of Debian, which has '{packages}'": (
+            ("java",),
+            {"apt-get": "", "apt-cache": HAS.format(packages)},
+            {},
+            OF_DEBIAN.format(offered),
+        )
+        for packages, offered in (
+            ("openjdk-17-jdk-headless openjdk-21-jdk-headless", "openjdk-21-jdk-headless"),
+            ("openjdk-17-jdk-headless", "openjdk-17-jdk-headless"),
+            ("", "openjdk-17-jdk-headless"),
+        )
+    },
+    "Java of macOS": (
+        ("java",),
+        {"brew": ""},
+        {},
+        r""".*: brew install openjdk@21 && export JAVA_HOME="\$\(brew --prefix openjdk@21\)"$""",
+    ),
+    "this Python": (("python",), {}, {}, None),
+    # As on a Debian without python3-venv, where the module is missing.
+    "a Python without ensurepip": (
+        ("python",),
+        {"apt-get": "", "../ensurepip.py": "raise ImportError"},
+        {"PYTHONPATH": "PATH/.."},
+        r".*cannot make virtual environments.*: (sudo )?apt-get install python{}\.{}-venv$".format(
+            *sys.version_info
+        ),
+    ),
+}
+"""The arguments, the programs on the PATH, other variables of the environment, and the error."""
 
 
-def install(folder, name, script):
-    program = folder / name
-    program.write_text(f"#!/bin/sh\n{script}\n")
-    program.chmod(0o755)
-
-
-def install_java(folder, version):
-    folder.mkdir(parents=True, exist_ok=True)
-    install(folder, "java", f"echo 'openjdk version \"{version}\" 2025-01-21' >&2")
-
-
-def check(*names, path, python=sys.executable, **environment):
-    """Return the exit code and lines of the check.
-
-    The check finds Java only on `path` and in the folder `homes` next to it.
-    """
+def check(path, names, programs, environment, python=sys.executable):
+    """Return the lines of the check, which finds Java only on `path` and in the folder `homes` next to it."""
+    for name, script in programs.items():
+        (path / name).parent.mkdir(parents=True, exist_ok=True)
+        (path / name).write_text(script if name[-3:] == ".py" else f"#!/bin/sh\n{script}\n")
+        (path / name).chmod(0o755)
     program = f"""
 import sys
 script = {{"__name__": "check"}}
 exec(compile(open({str(SCRIPT)!r}).read(), "check_prerequisites.py", "exec"), script)
-script["JAVA_HOMES"][:] = [{str(path.parent / "homes" / "*")!r}]
+script["JAVA_HOMES"][:] = [{str(path / ".." / "homes" / "*")!r}]
 sys.exit(script["main"]({list(names)!r}))
 """
+    variables = {name: value.replace("PATH", str(path)) for name, value in environment.items()}
     done = subprocess.run(
         [python, "-c", program],
-        env={"PATH": str(path), **environment},
+        env={"PATH": str(path), **variables},
         capture_output=True,
         text=True,
     )
-    assert done.stdout == ""
-    return done.returncode, done.stderr.splitlines()
+    assert (done.stdout, done.returncode) == ("", len(done.stderr.splitlines()))
+    return done.stderr.splitlines()
 
 
-@pytest.mark.parametrize("version", ["17.0.15", "21-ea", "21.0.2"])
-def test_java_that_spark_supports_passes(path, version):
-    install_java(path, version)
-    assert check(path=path) == (0, [])
+@pytest.mark.parametrize(("names", "programs", "environment", "error"), CASES.values(), ids=CASES)
+def test_what_is_missing_is_one_sentence(names, programs, environment, error, tmp_path):
+    (tmp_path / "bin").mkdir()
+    lines = check(tmp_path / "bin", names, programs, environment)
+    assert len(lines) == (error is not None)
+    assert error is None or re.match(error.replace("PATH", str(tmp_path / "bin")), lines[0])
 
 
-@pytest.mark.parametrize(
-    ("version", "major"), [("1.8.0_402", 1), ("11.0.22", 11), ("22.0.1", 22), ("25", 25)]
-)
-def test_java_that_spark_does_not_support_is_an_error_that_names_it(path, version, major):
-    install_java(path, version)
-    code, [line] = check("java", path=path)
-    assert code == 1
-    assert line.startswith(f"A JDK 17 or 21 is required, but {path}/java is Java {major}: ")
-
-
-def test_missing_java_is_an_error_of_one_sentence(path):
-    assert check("java", path=path) == (
-        1,
-        [
-            (
-                "A JDK 17 or 21 is required, but none was found: install one from "
-                "https://adoptium.net/ and export JAVA_HOME"
-            )
-        ],
-    )
-
-
-def test_java_home_takes_precedence_over_the_path(path, tmp_path):
-    install_java(path, "17.0.1")
-    code, [line] = check("java", path=path, JAVA_HOME=str(tmp_path / "gone"))
-    assert code == 1
-    assert line.startswith(
-        f"A JDK 17 or 21 is required, but JAVA_HOME={tmp_path}/gone does not contain one: "
-    )
-
-
-def test_java_installed_elsewhere_is_suggested(path):
-    install_java(path, "25")
-    install_java(path.parent / "homes" / "jdk-21" / "bin", "21.0.2")
-    _, [line] = check("java", path=path)
-    assert line.endswith(f": export JAVA_HOME={path.parent}/homes/jdk-21")
-
-
-@pytest.mark.parametrize(
-    ("packages", "offered"),
-    [
-        pytest.param(
-            "openjdk-17-jdk-headless openjdk-21-jdk-headless", "openjdk-21-jdk-headless", id="both"
-        ),
-        pytest.param("openjdk-17-jdk-headless", "openjdk-17-jdk-headless", id="only 17"),
-        pytest.param("", "openjdk-17-jdk-headless", id="no package lists"),
-    ],
-)
-def test_java_on_debian_is_a_package_of_the_release(path, packages, offered):
-    install(path, "apt-get", "")
-    install(path, "apt-cache", f'case " {packages} " in *" $3 "*) echo "Package: $3";; esac')
-    _, [line] = check("java", path=path)
-    assert re.search(rf": (sudo )?apt-get install {offered}$", line)
-
-
-def test_java_on_macos_comes_from_homebrew(path):
-    install(path, "brew", "")
-    _, [line] = check("java", path=path)
-    assert line.endswith(
-        ': brew install openjdk@21 && export JAVA_HOME="$(brew --prefix openjdk@21)"'
-    )
-
-
-def test_python_of_this_environment_passes(path):
-    assert check("python", path=path) == (0, [])
-
-
-def test_python_without_ensurepip_names_the_package(path, tmp_path):
-    # As on a Debian without python3-venv, where the module is missing.
-    install(path, "apt-get", "")
-    (tmp_path / "ensurepip.py").write_text("raise ImportError")
-    code, [line] = check("python", path=path, PYTHONPATH=str(tmp_path))
-    version = "{}.{}".format(*sys.version_info)
-    assert code == 1
-    assert "cannot make virtual environments" in line
-    assert re.search(rf": (sudo )?apt-get install python{version}-venv$", line)
-
-
-def test_old_pythons_get_a_clear_error_instead_of_a_syntax_error(path):
+def test_old_pythons_get_a_clear_error_instead_of_a_syntax_error(tmp_path):
     # Tests the versions that this machine has; the next test covers the others.
-    install(path, "python3.12", "echo Python 3.12.1")
     for name in ("python2.7", "python3.6", "python3.7", "python3.8", "python3.9"):
         if python := working(name):
-            code, [line] = check("python", path=path, python=python)
-            assert code == 1
+            newer = {"python3.12": "echo Python 3.12.1"}
+            [line] = check(tmp_path, ["python"], newer, {}, python)
             assert line.startswith("Python 3.10 to 3.14 is required, but ")
             assert line.endswith(f" is {name[6:]}: run make with PYTHON=python3.12")
 

@@ -1,7 +1,5 @@
 """The fuzzer finds broken formats, prints how to reproduce a failure, and is repeatable by seed."""
 
-from __future__ import annotations
-
 import random
 import subprocess
 import sys

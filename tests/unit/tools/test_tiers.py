@@ -1,7 +1,5 @@
 """A test's folder and what it needs agree; a test in the wrong folder ends the collection."""
 
-from __future__ import annotations
-
 import re
 import subprocess
 import sys

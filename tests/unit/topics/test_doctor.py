@@ -1,7 +1,5 @@
 """The faults of a producer: none in healthy topics, and each in one that has it."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from typing import Any

@@ -1,7 +1,5 @@
 """Sample profiles: tables, keys, order, unreadable records, sizes, call that reads the topic."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 
@@ -13,6 +11,7 @@ from cdc_formats.formats.debezium.json import DebeziumJson
 from cdc_formats.formats.upsert.upsert_kafka import UpsertKafka
 from cdc_formats.topics.encodings import SampledRecord
 from cdc_formats.topics.profile import Partition, Sizes, TopicProfile, profile_records
+from tests.support.error_texts import error_test
 from tests.support.samples import call_of, messages, recorded, sample
 
 BINLOG = {
@@ -432,11 +431,6 @@ def test_to_dict_is_json_and_has_all_fields() -> None:
         ]
 
 
-def test_options_require_a_format_name() -> None:
-    with pytest.raises(ArgumentError, match="options require a format's name"):
-        profile_records([], format=DebeziumJson(), table_include="x")
-
-
 def test_huge_values_and_deep_nesting_are_read_in_time() -> None:
     deep = b'{"type": "insert", "data": ' + b'{"a":' * 500 + b"1" + b"}" * 501
     huge = json.dumps({"type": "insert", "data": {"id": 1, "text": "x" * 2_000_000}}).encode()
@@ -449,3 +443,13 @@ def test_huge_values_and_deep_nesting_are_read_in_time() -> None:
     assert "nested too deeply" in profile.errors[0].error
     assert len(str(profile)) < 20_000
     assert len(profile._repr_html_()) < 40_000
+
+
+test_error_texts = error_test(
+    __file__,
+    {
+        "options require a format name": lambda: profile_records(
+            [], format=DebeziumJson(), table_include="x"
+        ),
+    },
+)

@@ -1,26 +1,31 @@
 """Renderings of a profile: message content is escaped in HTML, in a terminal and in the call."""
 
-from __future__ import annotations
-
 import io
 import json
 import re
 import subprocess
 import sys
+from collections.abc import Iterator
 from html.parser import HTMLParser
+from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import given, settings, strategies as st
 from rich.console import Console
 
-from cdc_formats.errors import printable
+from cdc_formats import Event, Format, Ignored, read_object, registry
+from cdc_formats.errors import MissingFieldError, printable
 from cdc_formats.topics.encodings import SampledRecord
 from cdc_formats.topics.profile import TopicProfile, profile_records
 from cdc_formats.topics.profile.terminal import tracked
 from tests.support.databases import debezium
+from tests.support.error_texts import error_test
 from tests.support.examples import examples
-from tests.support.samples import call_of, recorded
+from tests.support.paths import RECORDS
+from tests.support.samples import call_of, messages, recorded, sample
+from tests.support.scenarios import VECTORS, read_lines
+from tests.support.servers.registry_front import RegistryFront
 
 TAGS = {"div", "span", "table", "thead", "tbody", "tr", "th", "td", "pre", "details", "summary"}
 HOSTILE = [
@@ -238,3 +243,330 @@ def test_without_rich_a_profile_prints_and_only_the_bar_is_missing() -> None:
     )
     assert "t  no format: 0 records in 0 partitions" in done.stdout
     assert "a progress bar requires rich: pip install" in done.stdout
+
+
+# --------------------------------------------------------------------------------------------------
+# Detection of a sample's format: recorded topics, vectors, other packages, and unknown formats
+pytestmark = pytest.mark.usefixtures("no_other_formats")
+
+FORMATS = {
+    "__debezium-heartbeat.dbz34-mysql-strings": "debezium-json",
+    "canal-mariadb-flat": "canal-json",
+    "dbz19-postgres-json.inventory.all_types": "debezium-json",
+    "dbz34-mariadb-avro.inventory.evolving": "debezium-avro-confluent",
+    "dbz34-mariadb-json": "debezium-json",
+    "dbz34-mariadb-json.inventory.customers": "debezium-json",
+    "dbz34-mariadb-json.inventory.order_lines": "debezium-json",
+    "dbz34-mariadb-upsert.inventory.dbz_signal": "debezium-flat-json",
+    "dbz34-postgres-json.message": "debezium-json",
+    "dbz36-mysql-json.inventory.places": "debezium-json",
+    "dbz36-postgres-avro.inventory.places": "debezium-avro-confluent",
+    "dbz36-postgres-json.inventory.embeddings": "debezium-json",
+    "dbz36-postgres-json.inventory.places": "debezium-json",
+    "dbz37-postgres-json.inventory.indexed": "debezium-json",
+    "dbz37-postgres-json.inventory.temporal": "debezium-json",
+    "dbz37-postgres-structured.inventory.temporal": "debezium-json",
+    "dbz37-postgres-structuredschema.inventory.temporal": "debezium-json",
+    "dbz34b-mariadb-upsertplain.inventory.all_types": "debezium-flat-json",
+    "dbz34b-mariadb-upsertplain.inventory.dbz_signal": "debezium-flat-json",
+    "dbz34b-mariadb-upsertplain.inventory.no_pk": "debezium-flat-json",
+    "flink-ogg.tags": "ogg-json",
+    "flink-upsert.tags": "upsert-kafka",
+    "maxwell-mariadb": "maxwell-json",
+    "maxwell-mariadb-ddl": "maxwell-json",
+}
+
+
+@pytest.fixture(scope="module")
+def schemas() -> Iterator[str]:
+    """A registry with the schemas of the recorded topics."""
+    schemas_by_id = json.loads((RECORDS / "avro-schemas.json").read_text("utf-8"))
+    with RegistryFront(
+        schemas={int(number): each["schema"] for number, each in schemas_by_id.items()}
+    ) as front:
+        yield front.url
+
+
+def test_each_recording_exists() -> None:
+    assert {path.name.removesuffix(".jsonl.gz") for path in RECORDS.glob("*.jsonl.gz")} == set(
+        FORMATS
+    )
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_the_format_of_a_recorded_topic(name: str, schemas: str) -> None:
+    assert profile_records(recorded(name), url=schemas).format == FORMATS[name]
+
+
+VECTOR_FILES = sorted(
+    path for path in (VECTORS / "product").glob("*.jsonl") if "avro" not in path.name
+)
+
+
+@pytest.mark.parametrize("path", VECTOR_FILES, ids=lambda path: path.stem)
+def test_the_format_of_a_vector(path: Path) -> None:
+    profile = profile_records(sample(*(line.record for line in read_lines(path))))
+    assert profile.format == path.stem
+
+
+def test_there_are_vectors_of_many_formats() -> None:
+    assert len(VECTOR_FILES) >= 8
+
+
+def test_evidence_names_the_fields_and_equal_candidates_are_listed() -> None:
+    profile = profile_records(recorded("dbz34-mariadb-json.inventory.customers"))
+    values = profile.candidates[0].values
+    assert profile.reason == f"{values} of {values} values have before, after, op, source and ts_ms"
+    assert [each.identifier for each in profile.candidates[:3]] == [
+        "debezium-json",
+        "upsert-kafka",
+        "debezium-flat-json",
+    ]
+    assert (
+        profile.candidates[1].evidence
+        == f"reads any JSON object as a row: {values} of {values} values"
+    )
+    assert not profile.candidates[1].specific
+    refused = next(each for each in profile.candidates if each.identifier == "canal-json")
+    assert (refused.read, refused.refused) == (0, values)
+    assert "`type` is missing" in refused.error
+
+
+TIDB = {
+    "database": "d",
+    "table": "t",
+    "isDdl": False,
+    "type": "INSERT",
+    "data": [{"id": "1"}],
+    "old": None,
+    "pkNames": ["id"],
+}
+
+
+@pytest.mark.parametrize(
+    ("more", "format", "reason"),
+    [
+        (
+            {"id": 0, "_tidb": {"commitTs": 5}},
+            "ticdc-canal-json",
+            "1 of 1 values have _tidb, data, type, isDdl, database and table",
+        ),
+        ({"id": 0}, "ticdc-canal-json", "1 have id 0, as TiCDC writes it"),
+        (
+            {"id": 7},
+            "canal-json",
+            "ticdc-canal-json would read as many values: check which one it is",
+        ),
+    ],
+)
+def test_canal_and_ticdc(more: dict[str, Any], format: str, reason: str) -> None:
+    profile = profile_records(messages({**TIDB, **more}, key=None))
+    assert profile.format == format
+    assert reason in profile.reason
+
+
+def test_avro_without_a_registry_names_the_required_option() -> None:
+    profile = profile_records(recorded("dbz34-mariadb-avro.inventory.evolving"))
+    assert profile.format is None
+    assert "values name a schema of a registry (id 10" in profile.reason
+    assert "pass url='https://...'" in profile.reason
+    assert {each.identifier for each in profile.candidates if each.requirement} == {
+        "debezium-avro-confluent",
+        "upsert-kafka",
+    }
+
+
+def test_avro_with_a_registry(schemas: str) -> None:
+    profile = profile_records(recorded("dbz34-mariadb-avro.inventory.evolving"), url=schemas)
+    assert "are Avro with a registry schema" in profile.reason
+    assert profile.tables[0].primary_key == ("id",)
+    assert profile.tables[0].kafka_key.startswith("yes: (id), equal to the row's in ")
+    assert profile.tables[0].options == {"url": schemas}
+
+
+def test_an_unknown_format_has_the_nearest_candidate_with_its_errors() -> None:
+    profile = profile_records(
+        sample((b"k", b"<xml/>"), (b"k", b"a,b"), (None, b'{"op": "+I", "data": {"id": 1}}'))
+    )
+    assert profile.format is None
+    assert (
+        profile.reason
+        == "no format reads most of the 3 values; the nearest is changelog-json, with 1"
+    )
+    assert profile.values == {"text": 2, "JSON object": 1}
+    assert "not JSON" in profile.candidates[0].error
+    assert profile.tables == ()
+    assert "no format" in str(profile)
+    assert "not JSON" in str(profile)
+
+
+@pytest.mark.parametrize("records", [[], sample((b"k", None), (b"k", None))])
+def test_a_sample_without_a_value_has_no_format(records: list[SampledRecord]) -> None:
+    profile = profile_records(records, topic="empty")
+    assert (profile.format, profile.reason) == (
+        None,
+        "no record has a value to detect the format from",
+    )
+    assert profile.tombstones == len(records)
+    assert "empty" in profile._repr_html_()
+
+
+def test_a_partly_matching_specific_format_ranks_before_one_that_reads_any_object() -> None:
+    debezium = {"before": None, "after": {"id": 1}, "op": "c", "source": {}}
+    profile = profile_records(messages(*[debezium] * 6, *[{"id": 1}] * 4))
+    assert profile.format == "debezium-json"
+    assert profile.corrupt == 4
+    mostly = profile_records(messages(*[debezium] * 3, *[{"id": 1}] * 7))
+    assert mostly.format is None
+    assert "upsert-kafka" in [each.identifier for each in mostly.candidates]
+
+
+def test_plain_objects_are_upserts_if_they_have_keys() -> None:
+    profile = profile_records(messages({"id": 1, "name": "bike"}))
+    assert profile.format == "upsert-kafka"
+    assert "debezium-flat-json would read as many values" in profile.reason
+    without = profile_records(messages({"id": 1}, key=None))
+    assert without.format is None
+    errors = {each.identifier: each.error for each in without.candidates}
+    assert "the Kafka key is null" in errors["upsert-kafka"]
+    assert "the Kafka key is null" in errors["debezium-flat-json"]
+
+
+class Acme(Format):
+    """A format of another package."""
+
+    identifier = "acme-json"
+
+    def read(self, key: bytes | None, value: bytes | None) -> list[Event] | Ignored:
+        message = read_object(value or b"")
+        if "acme" not in message:
+            raise MissingFieldError("`acme` is missing", "$.acme")
+        return [Event.insert(message["acme"], path="$.acme")]
+
+
+class Broken(Format):
+    """A format that raises an undocumented error on every record."""
+
+    identifier = "broken-json"
+
+    def read(self, key: bytes | None, value: bytes | None) -> list[Event] | Ignored:
+        raise KeyError("secret sauce")
+
+
+class Unmakeable(Format):
+    """A format whose constructor fails."""
+
+    identifier = "unmakeable-json"
+
+    def __init__(self) -> None:
+        raise RuntimeError("no licence")
+
+
+@pytest.fixture
+def other_formats(no_other_formats: None) -> None:
+    for each in (Acme, Broken, Unmakeable):
+        registry.register_format(each)
+
+
+def test_formats_of_other_packages_are_candidates(other_formats: None) -> None:
+    profile = profile_records(messages({"acme": {"id": 1}}, {"acme": {"id": 2}}))
+    assert (profile.format, profile.reason) == (
+        "acme-json",
+        "2 of 2 values are messages of this format",
+    )
+    assert profile.tables[0].kinds == {"+I": 2}
+    assert profile.tables[0].ddl == "id BIGINT"
+    by_name = {each.identifier: each for each in profile.candidates}
+    assert by_name["broken-json"].refused == 2
+    assert "KeyError: 'secret sauce'" in by_name["broken-json"].error
+    assert by_name["unmakeable-json"].requirement == "it cannot be tried: no licence"
+
+
+@pytest.mark.parametrize("value", ['{"id":1,"name":"bike"}', '{"name":"bike"}'])
+def test_rows_by_key_in_json_are_found_without_fastavro(value: str) -> None:
+    code = (
+        "import sys; sys.modules['fastavro'] = None\nfrom cdc_formats.topics.encodings import "
+        "SampledRecord\nfrom cdc_formats.topics.profile import profile_records\nvalues = "
+        f"[b'{value}', b'{value}', b'{value}', None]\nrecords = [SampledRecord('t', 0, at, 0, "
+        "b'{\"id\":%d}' % at, value, ()) for at, value in enumerate(values)]\nprofile = "
+        "profile_records(records)\nprint(profile.format, [each.identifier for each in "
+        "profile.candidates if each.requirement])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert (done.stdout, done.stderr) == ("upsert-kafka []\n", "")
+
+
+def test_a_format_that_is_not_installed_is_listed_with_its_extra_only_where_the_bytes_suggest_it() -> (
+    None
+):
+    code = (
+        "import sys; sys.modules['fastavro'] = None\nfrom cdc_formats.topics.encodings import "
+        "SampledRecord\nfrom cdc_formats.topics.profile import profile_records\nfor value in "
+        "(b'some text', bytes(4) + bytes([7]) + b'abc'):\n    profile = "
+        "profile_records([SampledRecord('t', 0, 0, 0, None, value, ())])\n    "
+        "print({each.identifier: each.requirement for each in "
+        "profile.candidates}['debezium-avro-confluent'])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    text, framed = done.stdout.splitlines()
+    assert text == ""
+    assert framed.endswith("needs fastavro: pip install 'pyspark-kafka-changelog[avro]'")
+
+
+def test_avro_values_without_fastavro_are_an_error_that_names_it() -> None:
+    code = (
+        "import sys; sys.modules['fastavro'] = None\nfrom cdc_formats import get_format\nfrom "
+        "cdc_formats.errors import MissingDependencyError\ntry: get_format('upsert-kafka', "
+        "value_format='avro-confluent', avro_confluent_url='http://localhost')\nexcept "
+        "MissingDependencyError as error: print(error)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    expected = (
+        "[MISSING_DEPENDENCY] avro-confluent needs fastavro: pip install "
+        "'pyspark-kafka-changelog[avro]'\n"
+    )
+    assert (done.stdout, done.stderr) == (expected, "")
+
+
+def test_a_given_format_is_not_detected_again() -> None:
+    profile = profile_records(
+        messages({"id": 1, "name": "bike"}), format="debezium-flat-json", add_fields_prefix="x_"
+    )
+    assert (profile.format, profile.reason, len(profile.candidates)) == (
+        "debezium-flat-json",
+        "as given",
+        1,
+    )
+    assert profile.tables[0].options == {"add_fields_prefix": "x_"}
+
+
+def test_a_registrys_secrets_never_appear(schemas: str) -> None:
+    records = recorded("dbz34-mariadb-avro.inventory.evolving", 20)
+    profile: TopicProfile = profile_records(
+        records, url=schemas, basic_auth_user_info="ada:lovelace"
+    )
+    assert profile.format == "debezium-avro-confluent"
+    assert profile.tables[0].options["basic_auth_user_info"] == "..."
+    shown = [
+        repr(profile),
+        str(profile),
+        profile._repr_html_(),
+        profile.call(),
+        json.dumps(profile.to_dict()),
+    ]
+    assert all("lovelace" not in text for text in shown)
+    assert 'replace "..." with the secret' in profile.call()
+
+
+test_error_texts = error_test(
+    __file__,
+    {
+        "an option that no format has is an error, 1": lambda: profile_records(
+            messages({"id": 1}), decimals="precise"
+        ),
+        "an option that no format has is an error, 2": lambda: profile_records(
+            messages({"id": 1}), decimal_handeling_mode="precise"
+        ),
+        "a given format is not detected again": lambda: profile_records([], format="nonsense"),
+    },
+)

@@ -1,0 +1,126 @@
+"""`sync_database` as a query on a real broker: topics, restarts, errors and unreadable records."""
+
+import re
+
+import pytest
+
+from normalize import DeadLetter
+from tests.support.databases import debezium, maxwell
+from tests.support.streams import letters
+from tests.support.syncing import ORDER, NewSync, Sync
+
+
+def test_tables_of_one_topic_with_new_columns_new_tables_and_one_that_fails(
+    sync: Sync, caplog: pytest.LogCaptureFixture
+) -> None:
+    sync.produce(
+        "all",
+        [
+            maxwell("orders", "insert", ORDER),
+            maxwell("items", "insert", {"id": 1, "qty": 5}),
+            maxwell("orders", "insert", {"id": 2, "name": "b"}),
+            maxwell("orders", "delete", {"id": 2, "name": "b"}),
+            maxwell("orders", "update", {"id": 3, "name": "c"}, {"id": 1}),  # the key changes
+        ],
+    )
+    sync.run()
+    assert sync.rows("orders") == [{"id": 3, "name": "c"}]
+    assert sync.rows("items") == [{"id": 1, "qty": 5}]
+    # The micro-batch is repeated before the next.
+    sync.forget_last_commit()
+    sync.produce(
+        "all",
+        [
+            maxwell("orders", "insert", {"id": 4, "name": "d"}),
+            maxwell("orders", "insert", {"id": 5, "name": "e", "note": "new column"}),
+            maxwell("added", "insert", {"id": 9}),
+            maxwell("items", "delete", {"id": 1, "qty": 5}),
+            maxwell("orders", "update", {"id": 3, "note": "name is dropped"}, {"note": None}),
+        ],
+    )
+    sync.run()
+    orders = [
+        {"id": 3, "note": "name is dropped"},
+        {"id": 4, "name": "d"},
+        {"id": 5, "name": "e", "note": "new column"},
+    ]
+    assert (sync.rows("orders"), sync.rows("items"), sync.rows("added")) == (
+        orders,
+        [],
+        [{"id": 9}],
+    )
+    sync.produce(
+        "all", [maxwell("orders", "insert", {"id": "x"}), maxwell("added", "insert", {"id": 10})]
+    )
+    text = sync.error()
+    assert text.startswith(
+        "[SYNC] shop.orders: [TYPE_CONVERSION] expected `BIGINT`, got `str` 'x' - at `$.data.id`"
+    )
+    assert text.endswith("The other tables of the micro-batch are written")
+    assert (sync.rows("orders"), sync.rows("added")) == (orders, [{"id": 10}, {"id": 9}])
+    # The micro-batch is repeated.
+    sync.run(on_table_error="stop_table")
+    assert "shop.orders is stopped, and the other tables go on: [TYPE_CONVERSION]" in caplog.text
+    assert (sync.rows("orders"), sync.rows("added")) == (orders, [{"id": 10}, {"id": 9}])
+
+
+def test_topic_for_each_table_of_debezium(sync: Sync) -> None:
+    typed = {"id": "int32", "name": "string"}
+    # The second table's messages have a schema block.
+    sync.produce(
+        "orders",
+        [
+            debezium("orders", "c", None, ORDER),
+            debezium("orders", "u", ORDER, ORDER | {"name": "b"}),
+        ],
+    )
+    sync.produce(
+        "items",
+        [
+            debezium("items", "c", None, ORDER, typed),
+            debezium("items", "d", ORDER, None, typed),
+            (b'{"id": 1}', None),
+        ],
+    )
+    sync.run(format="debezium-json")
+    assert (sync.rows("orders"), sync.rows("items")) == ([{"id": 1, "name": "b"}], [])
+    assert sync.file("shop.orders")["schema"] == ["id BIGINT NOT NULL", "name STRING"]
+    assert sync.file("shop.items")["schema"] == ["id INT NOT NULL", "name STRING"]
+    # A topic that appears later, and a column that only the schema block of a new record has.
+    priced = {**ORDER, "price": 1.5}
+    sync.produce("items", [debezium("items", "c", None, priced, typed | {"price": "double"})])
+    sync.produce("later", [debezium("later", "r", None, priced)])
+    sync.run(format="debezium-json")
+    assert sync.rows("later") == sync.rows("items") == [priced]
+
+
+@pytest.mark.parametrize("kind", ["delta", "delta-rs", "iceberg"])
+def test_micro_batches_whose_changes_cancel_out(new_sync: NewSync, kind: str) -> None:
+    # A writer may commit nothing for one: that is no lost commit.
+    sync = new_sync(kind)
+    for number in (1, 2):
+        row = {"id": number, "name": "a"}
+        sync.produce("all", [maxwell("orders", "insert", row), maxwell("orders", "delete", row)])
+        sync.run()
+    sync.produce("all", [maxwell("orders", "insert", ORDER)])
+    sync.run()
+    assert sync.rows("orders") == [ORDER]
+
+
+def test_records_that_cannot_be_read(sync: Sync) -> None:
+    dead = f"dead.{sync.prefix}"
+    sync.kafka.create_topic(dead)
+    topic = sync.produce(
+        "all",
+        [
+            maxwell("orders", "insert", ORDER),
+            (None, b"{"),
+            maxwell("orders", "insert", {"id": 2, "name": "b"}),
+        ],
+    )
+    with pytest.raises(Exception, match=re.escape(f"in {topic}[0]@1")):
+        sync.writer()
+    assert f"{topic}[0]@1" in sync.error(check=False)
+    sync.run(mode=DeadLetter(dead))
+    assert sync.rows("orders") == [ORDER, {"id": 2, "name": "b"}]
+    assert [letter.value() for letter in letters(sync.kafka, dead)] == [b"{"]

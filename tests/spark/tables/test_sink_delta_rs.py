@@ -1,0 +1,160 @@
+"""Delta tables that Spark made, written by delta-rs and by Spark in turn: which writes, and the rows."""
+
+from collections.abc import Iterator
+from decimal import Decimal
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+from normalize import DeltaTarget
+from normalize.checkpoint.status import checkpoint_status
+from normalize.tables.apply import apply_batch
+from normalize.tables.targets import Writer
+from normalize.tables.writers import delta_rs
+from tests.support.delta_values import ROW_SCHEMA, apply
+from tests.support.sinking import changelog, last_writer, random_changelog
+from tests.support.syncing import idle_query, micro_batch
+
+MADE = {
+    "plain": "",
+    "partitioned, vectors": (
+        "PARTITIONED BY (part) TBLPROPERTIES ('delta.enableDeletionVectors' = 'true')"
+    ),
+    "mapped, feed": (
+        "TBLPROPERTIES ('delta.columnMapping.mode' = 'name', 'delta.enableChangeDataFeed' = 'true')"
+    ),
+}
+"""Tables that delta-rs writes."""
+"""Tables that Spark writes: the name of their folder, what they declare, and the reason."""
+
+
+@pytest.fixture(autouse=True)
+def timestamps(spark: SparkSession) -> Iterator[None]:
+    """Spark's files have timestamps as those of the queries."""
+    name = "spark.sql.parquet.outputTimestampType"
+    spark.conf.set(name, "TIMESTAMP_MICROS")
+    yield
+    spark.conf.unset(name)
+
+
+@pytest.mark.parametrize("kind", MADE)
+def test_rows_of_both_writers_in_turn(spark: SparkSession, tmp_path: Path, kind: str) -> None:
+    path = str(tmp_path / "table")
+    spark.sql(f"CREATE TABLE delta.`{path}` ({ROW_SCHEMA}) USING delta {MADE[kind]}")
+    targets = DeltaTarget(path, only_writer=True), DeltaTarget(path, writer="spark")
+    stories: list[list[tuple[str, int, str, str]]] = [
+        [("+I", 1, "a", "x"), ("+I", 2, "b", "x"), ("+I", 3, "c", "y")],
+        [("+U", 1, "d", "y"), ("-D", 2, "b", "x"), ("+I", 4, "e", "y")],
+        [("+U", 1, "f", "x"), ("-D", 4, "e", "y"), ("+I", 2, "g", "z")],
+        [("+U", 3, "h", "x"), ("-D", 1, "f", "x")],
+    ]
+    expected: dict[int, tuple[str, str]] = {}
+    for number, changes in enumerate(stories):
+        target = targets[number % 2]
+        apply(spark, target, *changes)
+        assert last_writer(path) == ("delta-rs", "spark")[number % 2]
+        for of_row, key, name, part in changes:
+            expected.pop(key, None)
+            if of_row != "-D":
+                expected[key] = name, part
+        stored = spark.table(f"delta.`{path}`")
+        assert {each.id: (each.name, each.part) for each in stored.collect()} == expected
+    other = stored.selectExpr(
+        *(name for name in stored.columns if name not in ("id", "name", "part"))
+    )
+    assert len({repr(each) for each in other.collect()}) == 1
+    value = other.first()
+    assert value is not None
+    assert (value.price, bytes(value.raw), value.tags, value.sizes) == (
+        Decimal("1234567890123456.7891"),
+        b"\x00\xff",
+        ["a", None],
+        {"k": 1},
+    )
+    instants = other.selectExpr("unix_micros(at)", "unix_micros(doc.b)", "CAST(local AS STRING)")
+    assert tuple(instants.first() or ()) == (
+        1772955000000001,
+        1772955000000000,
+        "2026-03-08 02:30:00",
+    )
+    if "feed" in kind:
+        reader = spark.read.format("delta").option("readChangeFeed", "true")
+        feed = reader.option("startingVersion", 1).load(path)
+        kinds = {(each.id, each._change_type, each.name) for each in feed.collect()}
+        assert {
+            (1, "update_preimage", "d"),
+            (1, "update_postimage", "f"),
+            (1, "delete", "f"),
+        } <= kinds
+
+
+@pytest.mark.parametrize("statement", ["UPDATE {} SET name = 'u' WHERE id = 1", "OPTIMIZE {}"])
+def test_a_commit_of_spark_while_delta_rs_merges(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, statement: str
+) -> None:
+    target, merges = DeltaTarget(str(tmp_path / "table"), only_writer=True), list[int]()
+    for key in range(3):  # a file for each row
+        apply(spark, target, ("+I", key, "a", "x"))
+    merge = delta_rs.merge
+
+    def merge_late(table: Any, *arguments: Any, **options: Any) -> Any:
+        merges.append(table.version())
+        if len(merges) == 1:
+            spark.sql(statement.format(target.sql_name)).collect()
+        return merge(table, *arguments, **options)
+
+    monkeypatch.setattr(delta_rs, "merge", merge_late)
+    apply(spark, target, ("+U", 1, "b", "x"), ("-D", 2, "a", "x"), ("+I", 3, "c", "x"))
+    # The first attempt lost, and the second one read Spark's commit.
+    assert merges == [3, 4]
+    rows = spark.table(target.sql_name).select("id", "name").collect()
+    assert sorted(map(tuple, rows)) == [(0, "a"), (1, "b"), (3, "c")]
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("seed", range(3))
+def test_random_changes_by_writers_in_turn_beside_maintenance(
+    spark: SparkSession, tmp_path: Path, seed: int
+) -> None:
+    random, table = Random(seed), dict[int, int]()
+    writers: tuple[Writer, Writer] = "delta-rs", "spark"
+    alone = [DeltaTarget(str(tmp_path / of), writer=of, only_writer=True) for of in writers]
+    path = str(tmp_path / "in-turn")
+    in_turn = [DeltaTarget(path, writer=of, only_writer=True) for of in writers]
+    vectors = "TBLPROPERTIES ('delta.enableDeletionVectors' = 'true')"
+    spark.sql(f"CREATE TABLE delta.`{path}` (id INT, v INT) USING delta {vectors}")
+    for _ in range(8):
+        story = random_changelog(random, 6, table)
+        for target in (*alone, random.choice(in_turn)):
+            rows = changelog(spark, "id INT, v INT", story)
+            apply_batch(rows, target, keys="id", deletes="hard")
+        if random.random() < 0.4:
+            spark.sql(f"OPTIMIZE {in_turn[0].sql_name}").collect()
+        for target in (*alone, in_turn[0]):
+            stored = spark.table(target.sql_name).collect()
+            assert {each.id: each.v for each in stored} == table, target
+
+
+def test_error_that_follows_a_commit_is_named(
+    spark: SparkSession, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    path, query = tmp_path / "table", idle_query(spark, tmp_path)
+    every_version = "TBLPROPERTIES ('delta.checkpointInterval' = '1')"
+    spark.sql(f"CREATE TABLE delta.`{path}` (id INT, name STRING) USING delta {every_version}")
+    # delta-rs cannot write the log's checkpoint.
+    (path / "_delta_log" / "_last_checkpoint" / "folder").mkdir(parents=True)
+    target = DeltaTarget(str(path), only_writer=True)
+    changes = changelog(spark, "id INT, name STRING", [("+I", 1, "a")])
+    for _ in range(2):
+        with caplog.at_level("INFO", "normalize"), micro_batch(spark, str(query.id), 0):
+            apply_batch(changes, target, keys="id", order_by="id")
+    query.stop()
+    reason = "an error followed the commit of micro-batch 0: "
+    assert [reason in each for each in caplog.messages].count(True) == 1
+    assert "has micro-batch 0 of the query already" in caplog.messages[-1]
+    (status,) = checkpoint_status(str(tmp_path / "checkpoint")).writers
+    assert (status.writer, status.reason[: len(reason)]) == ("delta-rs", reason)
+    assert [tuple(row) for row in spark.table(f"delta.`{path}`").collect()] == [(1, "a")]

@@ -1,0 +1,304 @@
+"""A key's last change in a micro-batch: by arrival, by columns, or an error if order is unknown."""
+
+import random
+import sqlite3
+import sys
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+from types import ModuleType
+from typing import Any, Literal
+
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+
+from cdc_formats.errors import ArgumentError, MissingFieldError, SchemaError
+from normalize import aggregate_changes, from_kafka_changelog, signed_count
+from normalize.tables.apply import apply_batch
+from normalize.tables.latest import ChangeOrderError, check, last_changes, require_arrival_order
+from normalize.tables.targets import TargetError
+from tests.support.pages import PAGES, blocks
+from tests.support.sinking import STORY, changelog, random_changelog
+
+EXAMPLES = 100
+SCHEMA = "example INT, id INT, value INT, at INT"
+COLUMNS, KEY = ["example", "id", "value"], ["example", "id"]
+
+
+def examples() -> tuple[list[tuple[Any, ...]], dict[tuple[int, int], Any]]:
+    """Return many random changelogs, marked by a key column, and each key's final value or None."""
+    rows, last = [], {}
+    for example in range(EXAMPLES):
+        place = 0
+        for kind, key, value in random_changelog(random.Random(example), 20, {}):
+            # The two rows of an update come from one record and have one position.
+            place += kind != "+U"
+            rows.append((kind, example, key, value, place))
+            last[example, key] = value if kind in ("+I", "+U") else None
+    return rows, last
+
+
+def outcome(latest: DataFrame) -> dict[tuple[int, int], Any]:
+    """The final value of each key."""
+    return {
+        (row.example, row.id): row.value if row.row_kind in ("+I", "+U") else None
+        for row in latest.select("row.*").collect()
+    }
+
+
+def test_the_last_change_by_arrival_agrees_with_a_dict(spark: SparkSession) -> None:
+    rows, last = examples()
+    assert outcome(last_changes(changelog(spark, SCHEMA, rows), COLUMNS, KEY, [])) == last
+
+
+def test_the_last_change_by_columns_does_not_need_an_order(spark: SparkSession) -> None:
+    rows, last = examples()
+    random.Random(0).shuffle(rows)
+    latest = last_changes(
+        spark.createDataFrame(rows, f"row_kind STRING, {SCHEMA}"), COLUMNS, KEY, ["at"]
+    )
+    assert check(latest, KEY, ["at"]) == len(last)
+    assert outcome(latest) == last
+
+
+def test_names_of_any_kind_are_columns(spark: SparkSession) -> None:
+    df = changelog(
+        spark,
+        "`a.b` INT, last STRING, kind STRING, `c``d` INT, row INT, flags INT",
+        [("+I", 1, "x", "y", 2, 3, 4)],
+    )
+    rows = (
+        last_changes(df, ["a.b", "last", "kind", "c`d", "row", "flags"], ["a.b"], ["c`d"])
+        .select("row.*")
+        .collect()
+    )
+    assert [tuple(row) for row in rows] == [("+I", 1, "x", "y", 2, 3, 4)]
+
+
+@pytest.mark.parametrize(
+    ("rows", "order_by", "error", "text"),
+    [
+        ([(None, 1, 1)], [], ArgumentError, "a row has no row_kind"),
+        ([("+I", 1, 1), ("?", 1, 1)], [], ArgumentError, "or one other than"),
+        ([("+I", None, 1)], [], MissingFieldError, "`id` is part of the primary key and is null"),
+        (
+            [("+I", 1, 5), ("+U", 1, 5)],
+            ["at"],
+            ChangeOrderError,
+            "have the same values in \\['at'\\], which order its changes",
+        ),
+        ([("+I", 1, None)], ["at"], ChangeOrderError, "is NULL in a row"),
+    ],
+)
+def test_an_unknown_order_is_an_error(
+    spark: SparkSession, rows: Any, order_by: list[str], error: Any, text: str
+) -> None:
+    latest = last_changes(changelog(spark, "id INT, at INT", rows), ["id", "at"], ["id"], order_by)
+    with pytest.raises(error, match=text):
+        check(latest, ["id"], order_by)
+
+
+def test_a_key_in_several_partitions_is_an_error(spark: SparkSession) -> None:
+    df = spark.createDataFrame(
+        spark.sparkContext.parallelize([("+I", 1), ("-D", 1)], 2), "row_kind STRING, id INT"
+    )
+    with pytest.raises(ChangeOrderError, match="in several partitions"):
+        check(last_changes(df, ["id"], ["id"], []), ["id"], [])
+
+
+def test_a_retraction_comes_before_an_addition_at_the_same_position(spark: SparkSession) -> None:
+    df = changelog(
+        spark,
+        "id INT, v STRING, at INT",
+        [("+U", 1, "b", 1), ("-U", 1, "a", 1), ("-D", 2, "a", 3), ("-U", 2, "a", 3)],
+    )
+    latest = last_changes(df, ["id", "v"], ["id"], ["at"])
+    assert check(latest, ["id"], ["at"]) == 2
+    last = {row.id: row.row_kind for row in latest.select("row.*").collect()}
+    assert last[1] == "+U"
+    assert last[2] in ("-U", "-D")
+
+
+# --------------------------------------------------------------------------------------------------
+# the plan
+
+
+def test_narrow_operations_keep_the_order(spark: SparkSession) -> None:
+    df = changelog(spark, "id INT, v STRING", [("+I", 1, "a")])
+    require_arrival_order(
+        df.where("id > 0")
+        .withColumn("w", df.v)
+        .mapInArrow(lambda batches: batches, "row_kind STRING, id INT"),
+        ["id"],
+    )
+    require_arrival_order(df.union(df).repartition("id").sortWithinPartitions("v"), ["id"])
+
+
+@pytest.mark.parametrize("bounded", [False, True])
+@pytest.mark.parametrize("normalize", [False, None])
+def test_kafka_reads_are_in_order(
+    spark: SparkSession, bounded: bool, normalize: Literal[False] | None
+) -> None:
+    df = from_kafka_changelog(
+        spark,
+        "t",
+        format="changelog-json",
+        schema="id INT",
+        primary_key="id",
+        options={"kafka.bootstrap.servers": "unused:1"},
+        bounded=bounded,
+        normalize=normalize,
+        check=False,
+    )
+    require_arrival_order(df.where("row_kind IS NOT NULL"), ["id"])
+
+
+SHUFFLED = [
+    "join",
+    "subquery",
+    "repartition",
+    "coalesce",
+    "distinct",
+    "file",
+    "table",
+    "localCheckpoint",
+    "rdd",
+]
+
+
+@pytest.mark.parametrize("shuffled", SHUFFLED)
+def test_shuffled_rows_need_order_by(spark: SparkSession, shuffled: str, tmp_path: Any) -> None:
+    df = changelog(spark, "id INT, v STRING", [("+I", 1, "a")])
+    spark.sql("CREATE TABLE IF NOT EXISTS kafka_rows (row_kind STRING, id INT) USING parquet")
+    frames = {
+        "join": lambda: df.join(spark.range(2).selectExpr("CAST(id AS INT) AS id"), "id"),
+        "subquery": lambda: df.where("id IN (SELECT CAST(id AS INT) FROM range(2))"),
+        "repartition": lambda: df.repartition("id"),
+        "coalesce": lambda: df.coalesce(1),
+        "distinct": df.distinct,
+        "file": lambda: spark.read.schema(df.schema).parquet(str(tmp_path)),
+        "table": lambda: spark.table("kafka_rows"),
+        "localCheckpoint": lambda: df.repartition("id").localCheckpoint(),
+        "rdd": lambda: spark.createDataFrame(df.repartition("id").rdd, df.schema),
+    }
+    with pytest.raises(ChangeOrderError, match=r"order_by=\['offset'\]"):
+        require_arrival_order(frames[shuffled](), ["id"])
+
+
+GROUPED: dict[str, tuple[list[str], list[str]]] = {
+    "the group": (["name", "id"], ["id", "name"]),
+    "a renamed group": (["upper(name) AS big"], ["big"]),
+    "more than the group": (["name"], ["NAME", "n"]),
+    "one group": ([], ["n"]),
+}
+
+
+@pytest.mark.parametrize("case", GROUPED)
+def test_a_row_for_each_group_needs_no_order(spark: SparkSession, case: str) -> None:
+    from pyspark.sql import functions as F
+
+    groups, keys = GROUPED[case]
+    changes = spark.createDataFrame([("+I", 1, "bike")], "row_kind STRING, id INT, name STRING")
+    totals = aggregate_changes(
+        changes, list(map(F.expr, groups)), signed_count("*").alias("n"), changelog_mode="all"
+    )
+    require_arrival_order(
+        totals.where("n > 0").withColumn("row_kind", totals.row_kind.substr(1, 2)), keys
+    )
+
+
+def test_a_group_by_of_signed_columns_needs_no_order(spark: SparkSession) -> None:
+    changes = spark.createDataFrame([("+I", 1, "bike")], "row_kind STRING, id INT, name STRING")
+    groups = changes.groupBy("name").agg(signed_count("*", row_kind="row_kind").alias("n"))
+    require_arrival_order(
+        groups.selectExpr("IF(n > 0, '+U', '-D') AS row_kind", "name AS product", "n"), ["product"]
+    )
+
+
+@pytest.mark.parametrize("spoiled", ["another key", "a computed key", "union", "explode"])
+def test_several_rows_for_each_key_need_an_order(spark: SparkSession, spoiled: str) -> None:
+    changes = spark.createDataFrame([("+I", 1, "bike")], "row_kind STRING, id INT, name STRING")
+    totals = aggregate_changes(
+        changes, ["name", "id"], signed_count("*").alias("n"), changelog_mode="all"
+    )
+    frames = {
+        "another key": totals.drop("id"),
+        "a computed key": totals.selectExpr("row_kind", "upper(name) AS name", "id", "n"),
+        "union": totals.union(totals),
+        "explode": totals.selectExpr("row_kind", "name", "id", "explode(array(n, n)) AS n"),
+    }
+    with pytest.raises(
+        ChangeOrderError, match=r"the plan contains Aggregate.* pass its columns as keys instead"
+    ):
+        require_arrival_order(frames[spoiled], ["name", "id"])
+
+
+# --------------------------------------------------------------------------------------------------
+# The sink of docs/tasks/your-own-sink.md is written by `apply_batch` like any other
+PAGE = "docs/tasks/your-own-sink.md"
+
+
+@pytest.fixture(scope="module")
+def page() -> Iterator[ModuleType]:
+    """The page's file, as a module."""
+    module = sys.modules["sqlite_sink"] = ModuleType("sqlite_sink")
+    exec(compile(blocks(PAGES[PAGE])[0].source, PAGE, "exec"), vars(module))
+    yield module
+    del sys.modules["sqlite_sink"]
+
+
+def rows(target: Any) -> list[tuple[Any, ...]]:
+    with closing(sqlite3.connect(target.path)) as connection:
+        return sorted(
+            connection.execute(
+                "SELECT * FROM {}".format('"' + target.name.replace('"', '""') + '"')
+            )
+        )
+
+
+def test_changes_are_applied_once_and_twice(
+    spark: SparkSession, page: ModuleType, tmp_path: Path
+) -> None:
+    target = page.SqliteTarget(str(tmp_path / "shop.db"), 'pro"ducts')
+    for _ in range(2):
+        apply_batch(changelog(spark, "id INT, name STRING", STORY), target, keys="id")
+        assert rows(target) == [(1, "c"), (2, "e")]
+    apply_batch(
+        changelog(spark, "id INT, name STRING", [("-D", 1, "c"), ("+I", 1, "f"), ("-D", 2, "e")]),
+        target,
+        keys="id",
+    )
+    assert rows(target) == [(1, "f")]
+
+
+def test_new_columns_are_refused_added_or_ignored(
+    spark: SparkSession, page: ModuleType, tmp_path: Path
+) -> None:
+    target = page.SqliteTarget(str(tmp_path / "shop.db"), "products")
+    apply_batch(changelog(spark, "id INT", [("+I", 1)]), target, keys="id")
+    wide = changelog(spark, "id INT, `a b` DECIMAL(9,2)", [("+U", 1, None)]).selectExpr(
+        "row_kind", "id", "1.50BD AS `a b`"
+    )
+    with pytest.raises(
+        SchemaError, match='has no column a b: run ALTER TABLE "products" ADD COLUMN "a b"'
+    ):
+        apply_batch(wide, target, keys="id")
+    apply_batch(wide, target, keys="id", on_new_column="ignore")
+    assert rows(target) == [(1,)]
+    apply_batch(wide, target, keys="id", on_new_column="add")
+    assert rows(target) == [(1, "1.50")]
+
+
+def test_what_the_sink_does_not_have_is_refused(
+    spark: SparkSession, page: ModuleType, tmp_path: Path
+) -> None:
+    target = page.SqliteTarget(str(tmp_path / "shop.db"), "products")
+    changes = changelog(spark, "id INT, at INT", [("+I", 1, 1)])
+    with pytest.raises(ArgumentError, match="scd_type=2 is not supported for SqliteTarget"):
+        apply_batch(changes, target, keys="id", sequence_by="at", scd_type=2)
+    with pytest.raises(TargetError, match="has no soft deletes"):
+        apply_batch(changes, target, keys="id", deletes="soft")
+    with pytest.raises(TargetError, match="does not exist: create it, or set create=True"):
+        apply_batch(
+            changes, page.SqliteTarget(str(tmp_path / "other.db"), "t"), keys="id", create=False
+        )

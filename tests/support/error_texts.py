@@ -1,0 +1,55 @@
+"""Whole error sentences as users read them: `error_texts.txt` in each folder of unit tests.
+
+`ERROR_TEXTS=write pytest FILE` writes those of a file of tests. Read the difference in the review.
+"""
+
+import os
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import pytest
+
+
+def error_test(file: str, cases: Mapping[str, Callable[[], object]]) -> Callable[[str], None]:
+    """Return a test of the class and the sentence of the error that each call raises."""
+    path = Path(file)
+    golden = path.with_name("error_texts.txt")
+
+    @pytest.mark.parametrize("case", cases)
+    def test(case: str) -> None:
+        with pytest.raises(Exception) as caught:  # noqa: PT011
+            cases[case]()
+        text = f"{type(caught.value).__name__}: {caught.value}"
+        sections = _read(golden)
+        if os.environ.get("ERROR_TEXTS") == "write":
+            kept = sections.get(path.stem, {}) | {case: text}
+            sections[path.stem] = {each: kept[each] for each in cases if each in kept}
+            modules = {each.stem for each in path.parent.glob("test_*.py")}
+            _write(golden, {name: sections[name] for name in sorted(modules & {*sections})})
+            return
+        assert [*sections.get(path.stem, {})] == [*cases]
+        assert sections[path.stem][case] == text
+
+    return test
+
+
+def _read(golden: Path) -> dict[str, dict[str, str]]:
+    """Return the texts of a file: a line for each test file, a line for each case, and its text."""
+    sections: dict[str, dict[str, str]] = {}
+    for part in golden.read_text("utf-8").split("\n# ")[1:] if golden.exists() else ():
+        name, *cases = part.rstrip("\n").split("\n\n")
+        texts = (each.partition("\n") for each in cases)
+        sections[name] = {case: text[4:].replace("\n    ", "\n") for case, _, text in texts}
+    return sections
+
+
+def _write(golden: Path, sections: Mapping[str, Mapping[str, str]]) -> None:
+    parts = [
+        f"\n# {name}\n"
+        + "".join(
+            f"\n{case}\n    {text.replace(chr(10), chr(10) + '    ')}\n"
+            for case, text in texts.items()
+        )
+        for name, texts in sections.items()
+    ]
+    golden.write_text("".join(parts), "utf-8")
