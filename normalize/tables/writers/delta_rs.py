@@ -91,6 +91,8 @@ LOCAL_DISKS = ("btrfs", "ext2", "ext3", "ext4", "overlay", "tmpfs", "xfs", "zfs"
 """The file systems of one machine, on which a hard link to a version that exists fails."""
 _OTHERS = {"": "other local", "file": "other local", "s3": "S3", "s3a": "S3", "s3n": "S3"}
 _CHECKED = "failed validation check"
+_GAP = "Expected contiguous commit files"
+"""In the error of a listing of the log while another writer commits fast."""
 _CONSTRAINT = "delta.constraints."
 
 
@@ -489,6 +491,8 @@ def merge(
         raise ConflictError(f"another writer changed {name} at the same time ({reason})") from None
     except DeltaError as error:
         text = str(error)
+        if _GAP in text:
+            raise ConflictError(f"another writer changed {name} at the same time") from None
         if lost := _NOT_CAST.search(text):
             raise missing_row(lost[1].split()[1]) from None
         if _CHECKED in text and (violated := _violated(table, changes)):
