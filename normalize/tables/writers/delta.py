@@ -18,7 +18,7 @@ import logging
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cache, partial
+from functools import cache, cached_property, partial
 from typing import TYPE_CHECKING, ClassVar
 from urllib.parse import unquote
 
@@ -456,12 +456,19 @@ class DeltaSink(LakeSink):
             return reason
         if not self._has_location():
             return "the catalog does not have it yet"
+        if self.location.startswith("/") and self._default_scheme != "file":
+            return f"storage of {self._default_scheme}: is not tested"
         if self.table.only_writer:
             return ""
         stores = {self.spark.conf.get(name, _LOG_STORE) for name in _LOG_STORES}
         if delta_rs.is_local(self.location) and stores != {_LOG_STORE}:
             return "the session names a log store for local tables"
         return delta_rs.unsafe_storage(self.location)
+
+    @cached_property
+    def _default_scheme(self) -> str:
+        """The scheme of the session's file system, which a path without a scheme has."""
+        return str(hadoop_conf(self.spark).get("fs.defaultFS")).partition(":")[0]
 
     def _has_location(self) -> bool:
         """Return whether the table's location is known, or the catalog knows it."""

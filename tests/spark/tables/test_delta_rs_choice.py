@@ -71,6 +71,9 @@ def test_a_feature_that_the_table_gains_and_storage_that_others_write(
     assert "is written by spark: the files to rewrite have more than 0 MiB" in caplog.text
     assert spark.table(large.sql_name).select("name").collect() == [("b",)]
     monkeypatch.undo()
+    on_hdfs = spark.newSession()
+    on_hdfs.conf.set("fs.defaultFS", "hdfs://nowhere")
+    assert [DeltaTarget(path).sink(each).takes_arrow for each in (spark, on_hdfs)] == [True, False]
     with monkeypatch.context() as patch:
         patch.setattr(delta_rs, "LOCAL_DISKS", ())
         apply(spark, DeltaTarget(path), ("+I", 3, "c", "x"))
