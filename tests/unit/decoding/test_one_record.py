@@ -207,18 +207,22 @@ class Struct(msgspec.Struct):
     x: int
 
 
+@pytest.mark.parametrize(
+    "error", [SchemaRegistryError("down"), OSError("down"), ImportError("no"), MemoryError()]
+)
+def test_infrastructure_errors_are_raised(error: Exception) -> None:
+    with pytest.raises(type(error)):
+        decode_one("acme", _raising, error)
+
+
+def test_complete_refuses_images_of_different_tables() -> None:
+    with pytest.raises(ValueError, match="zip"):
+        complete((1,), (1, 2))
+
+
 test_error_texts = error_test(
     __file__,
     {
-        **{
-            f"infrastructure errors are raised, {number}": lambda error=error: decode_one(
-                "acme", _raising, error
-            )
-            for number, error in enumerate(
-                [SchemaRegistryError("down"), OSError("down"), ImportError("no"), MemoryError()], 1
-            )
-        },
-        "complete refuses images of different tables": lambda: complete((1,), (1, 2)),
         "values without a json form are refused": lambda: json_bytes(1j),
     },
 )

@@ -15,6 +15,7 @@ from cdc_formats.errors import (
     MalformedMessageError,
     MissingBeforeImageError,
     PartialImageError,
+    SchemaRegistryError,
     TypeConversionError,
     WriterSchemaError,
 )
@@ -402,6 +403,10 @@ def test_a_topic_has_its_subjects() -> None:
 
 
 def test_without_auto_registration_the_schema_must_be_registered() -> None:
+    with pytest.raises(SchemaRegistryError, match="does not have the schema under strict-value"):
+        written(subject="strict-value", auto_register_schemas=False).encoder("id INT").encode(
+            C, (1,)
+        )
     written(subject="strict-value").encoder("id INT").encode(C, (1,))
     _, value = (
         written(subject="strict-value", auto_register_schemas="false")
@@ -442,11 +447,6 @@ test_error_texts = error_test(
     __file__,
     {
         "metadata has flinks names": lambda: decoder(metadata=("schema",)),
-        "without auto registration the schema must be registered": lambda: (
-            written(subject="strict-value", auto_register_schemas=False)
-            .encoder("id INT")
-            .encode(C, (1,))
-        ),
         **{
             f"a value that cannot be written is an error with the reason, {number}": lambda options=options: (
                 written(**options).encoder("id INT")
