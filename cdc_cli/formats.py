@@ -71,6 +71,7 @@ def _declared(identifier: str) -> Format | type[Format]:
 def summary_of(format: Format | type[Format]) -> dict[str, Any]:
     """Return what a format declares, as JSON values."""
     cls, traits = format if isinstance(format, type) else type(format), Traits.of(format)
+    text = (cls.__doc__ or "").partition("\n")[0].rstrip(".")
     return {
         "identifier": format.identifier,
         "changelog_mode": [kind.short_string for kind in sorted(format.changelog_mode.kinds)],
@@ -79,13 +80,9 @@ def summary_of(format: Format | type[Format]) -> dict[str, Any]:
         "positions": not traits.positions,
         "written": cls.encoder is not Format.encoder,
         "class": f"{cls.__module__}.{cls.__qualname__}",
-        "messages": _first_sentence(cls),
+        # A dataclass without a docstring has its signature in its place.
+        "messages": "" if text.startswith(f"{cls.__name__}(") else text,
     }
-
-
-def _first_sentence(cls: type) -> str:
-    text = (cls.__doc__ or "").partition("\n")[0].rstrip(".")
-    return "" if text.startswith(f"{cls.__name__}(") else text  # a dataclass without a docstring
 
 
 def describe(format: Format | type[Format]) -> dict[str, Any]:

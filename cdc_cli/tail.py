@@ -337,7 +337,9 @@ class Changelog:
             self._bad(in_record(rows, record, excerpt=self.format.error_excerpt))
             return []
         if isinstance(rows, Ignored):
-            self._ignore(rows, record)
+            self.counts[f"ignored ({rows.value})"] += 1
+            if self.show_ignored and rows not in _NOT_SHOWN:
+                self._print_message(f"ignored {rows.value} in {record.where}", "dim")
             return []
         return rows
 
@@ -349,11 +351,6 @@ class Changelog:
         self.counts[f"corrupt ({error.condition})"] += 1
         if self.errors is Errors.SHOW:
             self._print_message(str(error), "red")
-
-    def _ignore(self, reason: Ignored, record: SampledRecord) -> None:
-        self.counts[f"ignored ({reason.value})"] += 1
-        if self.show_ignored and reason not in _NOT_SHOWN:
-            self._print_message(f"ignored {reason.value} in {record.where}", "dim")
 
     def seen(self, rows: Rows) -> None:
         """Count rows that were shown."""
