@@ -22,6 +22,7 @@ from .verify import verify
 
 _READER_IS_GONE = 141  # 128 + SIGPIPE, as shells report it
 _EXTRAS = {
+    "init": "cli,run",
     "run": "cli,run",
     "maintain": "cli,run",
     "resync": "cli,run",
@@ -109,6 +110,8 @@ EXAMPLES: dict[Callable[..., None], tuple[str, ...]] = {
         "cdc init orders items -b localhost:9092 --lake /lake/shop",
         "cdc init orders -b localhost:9092 -o time_precision_mode=isostring --output orders.yaml",
         "cdc init orders -b localhost:9092 --target jdbc --url jdbc:postgresql://db/shop",
+        "cdc init orders items -b localhost:9092 --source jdbc:mysql://db:3306/shop --user reader "
+        "--connector http://connect:8083/connectors/shop",
     ),
     maintain: (
         "cdc maintain job.yaml",

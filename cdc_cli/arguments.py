@@ -6,6 +6,7 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
+from types import MappingProxyType
 from typing import Annotated, Any
 
 import typer
@@ -79,12 +80,16 @@ def make_format(identifier: str, options: Mapping[str, str]) -> Format:
         raise FormatOptionError(f"{identifier}: {error}") from None
 
 
-def format_arguments(identifier: str, options: Sequence[str] | None) -> dict[str, Any]:
+def format_arguments(
+    identifier: str, options: Sequence[str] | None, modes: Mapping[str, str] = MappingProxyType({})
+) -> dict[str, Any]:
     """Return the arguments of a profile that say how a topic is read.
 
-    Without a format, each one that is tried uses the options that it declares.
+    Without a format, each one that is tried uses the options that it declares. `modes` are those of
+    a connector, which the options override.
     """
-    values: dict[str, Any] = dict(pairs(options or (), "--option"))
+    given = pairs(options or (), "--option")
+    values = {**modes, **{option_name(name): text for name, text in given.items()}}
     return {"format": make_format(identifier, values)} if identifier else values
 
 

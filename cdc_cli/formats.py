@@ -71,6 +71,7 @@ def _declared(identifier: str) -> Format | type[Format]:
 def summary_of(format: Format | type[Format]) -> dict[str, Any]:
     """Return what a format declares, as JSON values."""
     cls, traits = format if isinstance(format, type) else type(format), Traits.of(format)
+    text = (cls.__doc__ or "").partition("\n")[0].rstrip(".")
     return {
         "identifier": format.identifier,
         "changelog_mode": [kind.short_string for kind in sorted(format.changelog_mode.kinds)],
@@ -79,13 +80,9 @@ def summary_of(format: Format | type[Format]) -> dict[str, Any]:
         "positions": not traits.positions,
         "written": cls.encoder is not Format.encoder,
         "class": f"{cls.__module__}.{cls.__qualname__}",
-        "messages": _first_sentence(cls),
+        # A dataclass without a docstring has its signature in its place.
+        "messages": "" if text.startswith(f"{cls.__name__}(") else text,
     }
-
-
-def _first_sentence(cls: type) -> str:
-    text = (cls.__doc__ or "").partition("\n")[0].rstrip(".")
-    return "" if text.startswith(f"{cls.__name__}(") else text  # a dataclass without a docstring
 
 
 def describe(format: Format | type[Format]) -> dict[str, Any]:
@@ -330,23 +327,10 @@ def _shown(lines: Sequence[str], width: int) -> Iterator[str]:
 
 
 def _docstring_table(lines: Sequence[str], width: int) -> Iterator[str]:
-    """Yield a table; if it is too wide, a paragraph for each row."""
-    rows = _rows(lines)
-    widths = [max(map(len, cells)) for cells in zip(*rows, strict=True)]
-    if sum(widths) + 2 * (len(widths) - 1) <= width:
-        for cells in (rows[0], ["-" * each for each in widths], *rows[1:]):
-            yield "  ".join(
-                cell.ljust(each) for cell, each in zip(cells, widths, strict=True)
-            ).rstrip()
-        return
-    for name, *cells in rows[1:]:
-        yield name
-        for cell in filter(None, cells):
-            yield from hanging(cell, width, indent=4)
+    """Yield a table; if it is too wide, a paragraph for each row.
 
-
-def _rows(lines: Sequence[str]) -> list[list[str]]:
-    """Return the cells of a simple table; a line without a first cell continues the row before."""
+    A line without a first cell continues the row before.
+    """
     starts = [match.start() for match in re.finditer("=+", lines[0])]
     rows: list[list[str]] = []
     for line in lines:
@@ -362,4 +346,14 @@ def _rows(lines: Sequence[str]) -> list[list[str]]:
             ]
         else:
             rows.append(cells)
-    return rows
+    widths = [max(map(len, cells)) for cells in zip(*rows, strict=True)]
+    if sum(widths) + 2 * (len(widths) - 1) <= width:
+        for cells in (rows[0], ["-" * each for each in widths], *rows[1:]):
+            yield "  ".join(
+                cell.ljust(each) for cell, each in zip(cells, widths, strict=True)
+            ).rstrip()
+        return
+    for name, *cells in rows[1:]:
+        yield name
+        for cell in filter(None, cells):
+            yield from hanging(cell, width, indent=4)

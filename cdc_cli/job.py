@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from dataclasses import asdict
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import msgspec
 import typer
@@ -31,11 +31,11 @@ from .arguments import (
     Verbose,
     WhichColor,
     connection,
+    format_arguments,
     format_option,
-    make_format,
-    pairs,
 )
 from .job_text import JobTarget, TargetKind, has_questions, job_text
+from .source import connector_modes, with_source
 from .terminal import Color, print_message, print_result, progress_bar, status_line
 from .topic import SAMPLE, Topic, check_topic
 from .verify import Password, User, password_of
@@ -49,50 +49,47 @@ if TYPE_CHECKING:
 # --------------------------------------------------------------------------------------------------
 # What ``cdc run`` prints: events of the job, warnings, and on a terminal what is left.
 
-_STYLES = {"failed": "yellow", "caught up": "green", "started": "dim", "stopped": "dim"}
+_STYLES = {
+    "failed": "yellow",
+    "warning": "yellow",
+    "caught up": "green",
+    "started": "dim",
+    "stopped": "dim",
+}
 
 
 @contextmanager
 def screen(*, json: bool) -> Iterator[Report]:
-    """Print the events of a job and the warnings of the logger ``normalize``.
+    """Print the events of a job, of which the warnings of the logger ``normalize`` are some.
 
     Parameters
     ----------
     json : bool
         Whether events are lines of JSON on standard output.
     """
-    handler = _Warnings(logging.WARNING)
-    logger = logging.getLogger("normalize")
-    logger.addHandler(handler)
-    try:
-        with progress_bar("offsets left") as show_left:
-            done = 0
+    from normalize.run.events import Warnings
 
-            def report(event: Event) -> None:
-                nonlocal done
-                if json:
-                    typer.echo(event.to_json())
-                    sys.stdout.flush()
-                else:
-                    print_message(_timed(event.text), _STYLES.get(event.kind, ""))
-                if event.kind == "micro-batch":
-                    done += event.values["records"]
-                    show_left(done, event.values["offsets_left"])
+    logger, done = logging.getLogger("normalize"), 0
+    with progress_bar("offsets left") as show_left:
 
+        def report(event: Event) -> None:
+            nonlocal done
+            if json:
+                typer.echo(event.to_json())
+                sys.stdout.flush()
+            else:
+                text = f"{datetime.now():%H:%M:%S} {event.text}"
+                print_message(text, _STYLES.get(event.kind, ""))
+            if event.kind == "micro-batch":
+                done += event.values["records"]
+                show_left(done, event.values["offsets_left"])
+
+        handler = Warnings(report)
+        logger.addHandler(handler)
+        try:
             yield report
-    finally:
-        logger.removeHandler(handler)
-
-
-class _Warnings(logging.Handler):
-    """Prints warnings above the line with what is left."""
-
-    def emit(self, record: logging.LogRecord) -> None:
-        print_message(_timed(record.getMessage()), "yellow")
-
-
-def _timed(text: str) -> str:
-    return f"{datetime.now():%H:%M:%S} {text}"
+        finally:
+            logger.removeHandler(handler)
 
 
 JobFile = Annotated[Path, typer.Argument(metavar="FILE", help="The job file.", show_default=False)]
@@ -264,13 +261,19 @@ def resync(
     if source:
         secret = password_of("source", user, password)
         of_source = JdbcSource(source, source_table or table, user or None, secret)
+    try:
+        of_offsets = msgspec.json.decode(offsets or "null", type=dict[str, dict[int, int]] | None)
+    except msgspec.DecodeError:
+        raise typer.BadParameter(
+            """--offsets is not JSON of topics, partitions and offsets: '{"shop.orders": {"0": 1200}}'"""
+        ) from None
     ended = resync_job(
         read_job(job),
         table,
         print_message,
         source=of_source,
         snapshot=snapshot,
-        offsets=_offsets(offsets) if offsets else None,
+        offsets=of_offsets,
         remove_missing=remove_missing,
         dry_run=dry_run,
         again=again,
@@ -278,15 +281,6 @@ def resync(
     )
     if ended.reason and not cancel:
         raise typer.Exit(1)
-
-
-def _offsets(text: str) -> dict[str, dict[int, int]]:
-    try:
-        return msgspec.json.decode(text, type=dict[str, dict[int, int]])
-    except msgspec.DecodeError:
-        raise typer.BadParameter(
-            """--offsets is not JSON of topics, partitions and offsets: '{"shop.orders": {"0": 1200}}'"""
-        ) from None
 
 
 def init(
@@ -316,6 +310,29 @@ def init(
     ] = "",
     output: Annotated[Path, typer.Option("--output", help="The file to write.")] = Path("job.yaml"),
     force: Annotated[bool, typer.Option("--force", help="Replace a file that exists.")] = False,
+    source: Annotated[
+        str,
+        typer.Option(
+            "--source",
+            metavar="URL",
+            help="Read types and primary keys from the source database: "
+            "jdbc:postgresql://host/db, jdbc:mysql://... or jdbc:mariadb://...",
+            rich_help_panel="Source",
+        ),
+    ] = "",
+    user: User = "",
+    password: Password = "",
+    connector: Annotated[
+        str,
+        typer.Option(
+            "--connector",
+            envvar="CDC_CONNECTOR",
+            metavar="URL",
+            help="Read Debezium's modes of decimals, times and bytes from Kafka Connect: "
+            "http://connect:8083/connectors/NAME. Nothing else of its settings is kept.",
+            rich_help_panel="Source",
+        ),
+    ] = "",
     sample: Sample = SAMPLE,
     format: Annotated[str, format_option("The format. By default, detected.")] = "",
     option: FormatOption = None,
@@ -327,7 +344,7 @@ def init(
     """Write a job file for topics, with the format and the tables that a sample of each shows.
 
     What the messages do not say, such as the scale of a decimal in base64, is a question in the
-    file: `"?"`. `cdc run` needs an answer to each.
+    file: `"?"`. `cdc run` needs an answer to each. `--source` and `--connector` answer most.
 
     Passwords are not written: the file names the environment variables to set.
     """
@@ -338,8 +355,8 @@ def init(
         )
     written = JobTarget(target, lake.rstrip("/"), url)
     broker = connection(servers, config, properties, timeout, verbose)
-    options: dict[str, Any] = dict(pairs(option or (), "--option"))
-    chosen = {"format": make_format(format, options)} if format else options
+    modes = connector_modes(connector, timeout) if connector else {}
+    chosen = format_arguments(format, option, modes)
     profiles = []
     for topic in topics:
         check_topic(broker, topic)
@@ -354,6 +371,9 @@ def init(
                     **chosen,
                 )
             )
+    if source:
+        secret = password_of("source", user, password)
+        profiles = with_source(profiles, source, user or None, secret)
     text = job_text(profiles, sorted(broker.config), written)
     try:
         with output.open("w" if force else "x", encoding="utf-8") as file:

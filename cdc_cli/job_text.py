@@ -8,14 +8,15 @@ from dataclasses import dataclass
 from enum import Enum
 from itertools import chain
 from textwrap import wrap
-from typing import Any
 
 from cdc_formats.errors import ArgumentError, printable
 from cdc_formats.registry import format_class
 from cdc_formats.topics.encodings import Question
+from cdc_formats.topics.inference import ColumnEvidence
 from cdc_formats.topics.profile import TableProfile, TopicProfile
 
 from .formats import option_texts, without_marks
+from .source import OF_SOURCE
 
 _HEAD = (
     "# yaml-language-server: $schema=job.schema.json\n"
@@ -30,7 +31,14 @@ _OPEN = (
     "it is right,",
     "# or no column needs the option.",
 )
-_WIDTH = 100
+_WIDTH, _NO_BREAK = 100, "\0"
+_TIME = ("time_precision_mode",)
+_OPTIONS = {
+    "DECIMAL": ("decimal_handling_mode",),
+    "DECIMAL(20,0)": ("decimal_handling_mode", "bigint_unsigned_handling_mode"),
+    **dict.fromkeys(("TIME", "TIMESTAMP_NTZ", "INTERVAL DAY TO SECOND"), _TIME),
+}
+"""The modes of a connector that the values of a type depend on."""
 _NO_KEY = "Its messages do not name a primary key: write the columns that identify a row."
 
 
@@ -125,8 +133,13 @@ def job_text(profiles: Sequence[TopicProfile], properties: Sequence[str], target
         When a topic has no known format, or the topics have several.
     """
     format = _common_format(profiles)
-    tables = list(chain.from_iterable(map(_tables, profiles)))
-    options = list(_format_options(profiles, format))
+    shown = {
+        table.name or profile.topic: table
+        for profile in profiles
+        for table in profile.tables
+        if table.schema is not None
+    }
+    tables, options = _tables(shown), list(_format_options([*shown.values()], format))
     return (
         "\n".join(
             [
@@ -147,7 +160,7 @@ def job_text(profiles: Sequence[TopicProfile], properties: Sequence[str], target
                 f"checkpoint_location: {json.dumps(f'{target.lake}/_checkpoint')}",
                 "trigger: {processing_time: 10 seconds}",
                 "restart: {limit: 10}",
-                *_entry("tables", tables),
+                *tables,
             ]
         )
         + "\n"
@@ -178,63 +191,83 @@ def _common_format(profiles: Sequence[TopicProfile]) -> str:
     return formats[0]
 
 
-def _format_options(profiles: Sequence[TopicProfile], format: str) -> Iterator[str]:
+def _format_options(tables: Sequence[TableProfile], format: str) -> Iterator[str]:
     """Return the format's options: those that the samples show for all tables, and questions."""
-    tables = [table for each in profiles for table in each.tables if table.schema is not None]
-    common = _common_options([table.options for table in tables])
-    yield from (f"  {name}: {json.dumps(value)}" for name, value in common.items())
-    texts = option_texts(format_class(format))
-    needed = (
-        option
-        for table in tables
-        for question in chain.from_iterable(_questions(table).values())
-        for option in question.options
-    )
-    for option in dict.fromkeys(each for each in needed if each not in common):
-        yield from _comment(without_marks(texts.get(option, "")), "  # ")
-        yield f'  {option}: "?"'
-
-
-def _common_options(of_tables: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    first, *others = of_tables or [{}]
-    return {
+    first, *others = [table.options for table in tables] or [{}]
+    common = {
         name: value
         for name, value in first.items()
         if all(each.get(name) == value for each in others)
     }
+    yield from (f"  {name}: {json.dumps(value)}" for name, value in common.items())
+    texts = option_texts(format_class(format))
+    needed = chain.from_iterable(map(_needed_options, tables))
+    for option in dict.fromkeys(each for each in needed if each in texts and each not in common):
+        yield from _comment(without_marks(texts[option]), "  # ")
+        yield f'  {option}: "?"'
+
+
+def _needed_options(table: TableProfile) -> Iterator[str]:
+    """Return the options of a table's open questions, and those that the source's types need."""
+    for questions in _questions(table).values():
+        yield from chain.from_iterable(question.options for question in questions)
+    for each in _of_source(table):
+        asked = set(chain.from_iterable(question.options for question in each.questions))
+        kind = each.column.type
+        for option in _OPTIONS.get(str(kind)) or _OPTIONS.get(kind.name, ()):
+            if option in asked or each.seen.keys() <= {"null"}:
+                yield option
+
+
+def _of_source(table: TableProfile) -> list[ColumnEvidence]:
+    """Return the columns that have the types of the source."""
+    evidence = () if table.schema is None else table.schema.evidence
+    return [each for each in evidence if each.certainty == OF_SOURCE]
 
 
 def _questions(table: TableProfile) -> dict[str, list[Question]]:
-    return {} if table.schema is None else table.schema.open_questions(lambda column: False)
+    decided = {each.column.name for each in _of_source(table)}
+    return {} if table.schema is None else table.schema.open_questions(decided.__contains__)
 
 
-def _tables(profile: TopicProfile) -> Iterator[str]:
-    """Return the entries of tables that need a decision, on the key or on types."""
-    for table in profile.tables:
-        questions = _questions(table)
-        if table.schema is None or (table.primary_key and not questions):
-            continue
-        yield f"  {json.dumps(table.name or profile.topic)}:"
-        if not table.primary_key:
-            yield from _comment(_NO_KEY, "    # ")
-            yield '    primary_key: "?"'
-        if questions:
-            yield "    types:"
-        types = {column.name: column.type for column in table.schema.columns}
-        for text, columns in _by_text(questions).items():
-            yield from _comment(text, "      # ")
-            yield from (
-                f'      {json.dumps(each)}: "?"  # {printable(str(types[each]))}'
-                for each in columns
-            )
+def _tables(tables: Mapping[str, TableProfile]) -> list[str]:
+    """Return the entry of the tables that need a decision, on the key or on types.
+
+    A question that many columns have is written once, above the tables.
+    """
+    numbers, lines = dict[str, int](), list[str]()
+    for name, table in tables.items():
+        entry = [*_key(table), *_typed(table, numbers)]
+        lines += [f"  {json.dumps(name)}:", *entry] if entry else []
+    asked = (_comment(f"Question {number}: {text}", "# ") for text, number in numbers.items())
+    return [*chain.from_iterable(asked), *_entry("tables", lines)]
 
 
-def _by_text(questions: Mapping[str, Sequence[Question]]) -> dict[str, list[str]]:
-    """Return the columns by their questions, of which many columns have the same."""
-    columns: dict[str, list[str]] = {}
-    for column, of_column in questions.items():
-        columns.setdefault("; ".join(map(str, of_column)), []).append(column)
-    return columns
+def _key(table: TableProfile) -> list[str]:
+    if not table.primary_key:
+        return [*_comment(_NO_KEY, "    # "), '    primary_key: "?"']
+    of_source = table.schema is not None and table.schema.primary_key_reason == OF_SOURCE
+    return [f"    primary_key: {json.dumps(table.primary_key)}"] if of_source else []
+
+
+def _typed(table: TableProfile, numbers: dict[str, int]) -> list[str]:
+    """Return the types of columns; `numbers` has those of the questions so far."""
+    kinds = {each.column.name: str(each.column.type) for each in _of_source(table)}
+    known = [f"{json.dumps(name)}: {json.dumps(kind)}" for name, kind in kinds.items()]
+    questions = _questions(table)
+    if known and not questions:
+        # A line does not end within a name or a type.
+        pairs = ", ".join(each.replace(" ", _NO_BREAK) for each in known)
+        wrapped = wrap(pairs, _WIDTH, break_long_words=False, break_on_hyphens=False)
+        text = "\n      ".join(wrapped).replace(_NO_BREAK, " ")
+        return [f"    types: {{{text}}}"]
+    entry = [f"      {each}" for each in known]
+    for column in table.schema.columns if table.schema else ():
+        if asked := questions.get(column.name):
+            number = numbers.setdefault("; ".join(map(str, asked)), len(numbers) + 1)
+            kind = printable(str(column.type))
+            entry.append(f'      {json.dumps(column.name)}: "?"  # {kind}: question {number}')
+    return _entry("    types", entry)
 
 
 def _comment(text: str, before: str) -> list[str]:

@@ -229,7 +229,12 @@ class RowPrinter:
         try:
             for batch in batches:
                 for record in batch:
-                    self._take(record, changelog)
+                    rows = [each for each in changelog.rows(record) if self.is_shown(each[1])]
+                    rows = rows[: self.left]
+                    changelog.seen(rows)
+                    self.pending += [(record, kind, row) for kind, row in rows]
+                    if self.left is not None:
+                        self.left -= len(rows)
                     if self.left == 0:
                         break
                 self._flush()
@@ -243,15 +248,6 @@ class RowPrinter:
         """Print a message about a record, below the rows before it."""
         self._flush()
         print_message(text, style)
-
-    def _take(self, record: SampledRecord, changelog: Changelog) -> None:
-        rows = [(kind, row) for kind, row in changelog.rows(record) if self.is_shown(row)][
-            : self.left
-        ]
-        changelog.seen(rows)
-        self.pending += [(record, kind, row) for kind, row in rows]
-        if self.left is not None:
-            self.left -= len(rows)
 
     def _flush(self) -> None:
         shown, self.pending = self.pending, []
@@ -337,7 +333,9 @@ class Changelog:
             self._bad(in_record(rows, record, excerpt=self.format.error_excerpt))
             return []
         if isinstance(rows, Ignored):
-            self._ignore(rows, record)
+            self.counts[f"ignored ({rows.value})"] += 1
+            if self.show_ignored and rows not in _NOT_SHOWN:
+                self._print_message(f"ignored {rows.value} in {record.where}", "dim")
             return []
         return rows
 
@@ -349,11 +347,6 @@ class Changelog:
         self.counts[f"corrupt ({error.condition})"] += 1
         if self.errors is Errors.SHOW:
             self._print_message(str(error), "red")
-
-    def _ignore(self, reason: Ignored, record: SampledRecord) -> None:
-        self.counts[f"ignored ({reason.value})"] += 1
-        if self.show_ignored and reason not in _NOT_SHOWN:
-            self._print_message(f"ignored {reason.value} in {record.where}", "dim")
 
     def seen(self, rows: Rows) -> None:
         """Count rows that were shown."""

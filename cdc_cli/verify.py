@@ -182,7 +182,10 @@ def verify(
     copy = _target(kind, target, target_url, target_user, target_password)
     with status_line("starting Spark"):
         settings = {"spark.sql.session.timeZone": "UTC", **pairs(conf or (), "--conf")}
-        spark = local_session("cdc verify", packages=_packages(kind, url, target_url), **settings)
+        # MySQL and MariaDB sources need no JDBC driver.
+        databases = {url.split(":")[1]} & {"postgresql"} | {*target_url.split(":")[1:2]}
+        packages = [*([] if kind is TargetKind.JDBC else [kind.value]), *sorted(databases)]
+        spark = local_session("cdc verify", packages=packages, **settings)
     with status_line(f"comparing {target} with {table}"):
         result = verify_table(
             spark,
@@ -236,10 +239,3 @@ def password_of(of: str, user: str, password: str) -> str | None:
             )
         )
     return None
-
-
-def _packages(kind: TargetKind, *urls: str) -> list[str]:
-    """Return the packages that Spark needs; MySQL and MariaDB sources need no JDBC driver."""
-    source, target = (url.partition(":")[2].partition(":")[0] for url in urls)
-    lake = [] if kind is TargetKind.JDBC else [kind.value]
-    return [*lake, *sorted({source} & {"postgresql"} | {target} - {""})]

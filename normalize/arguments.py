@@ -85,6 +85,20 @@ def check_choice(name: str, value: Any, choices: Sequence[str]) -> None:
         raise ArgumentError(f"{name} is {value!r}: use {' or '.join(map(repr, choices))}")
 
 
+def as_mode(mode: Any, choices: Sequence[str]) -> Any:
+    """Return a mode in capitals: as in Spark, it may have any case.
+
+    Raises
+    ------
+    ArgumentError
+    """
+    if str(mode).upper() not in choices:
+        raise ArgumentError(
+            f"mode is {mode!r}: use one of {', '.join(choices)}, or DeadLetter(topic)"
+        )
+    return str(mode).upper()
+
+
 def as_format(format: str | Format, options: Mapping[str, Any] | None) -> Format:
     """Return the format of the arguments `format` and `format_options`.
 

@@ -19,7 +19,7 @@ from cdc_formats.errors import ArgumentError, SchemaError
 from cdc_formats.events import Ignored
 from cdc_formats.format import Format
 from cdc_formats.values.schema import Column, quote
-from normalize.arguments import check_choice, metadata_columns, names_of
+from normalize.arguments import as_mode, check_choice, metadata_columns, names_of
 from normalize.core.changes import Shape
 from normalize.core.guard import Expected
 from normalize.core.key_group import Stage
@@ -125,10 +125,6 @@ class Request:
         ------
         ArgumentError, SchemaError, FormatOptionError
         """
-        if not isinstance(mode, DeadLetter) and mode not in _MODES:
-            raise ArgumentError(
-                f"mode is {mode!r}: use one of {', '.join(_MODES)}, or DeadLetter(topic)"
-            )
         check_choice("on_truncate", on_truncate, ("fail", "ignore"))
         _check_dead_letters(format, mode, records)
         requested = metadata_columns(metadata)
@@ -148,7 +144,7 @@ class Request:
             columns=table,
             unique_key=key,
             metadata=requested,
-            mode="FAILFAST" if isinstance(mode, DeadLetter) else mode,
+            mode="FAILFAST" if isinstance(mode, DeadLetter) else as_mode(mode, _MODES),
             dead_letters=destination_of(mode, format.identifier, kafka_options)
             if isinstance(mode, DeadLetter)
             else None,

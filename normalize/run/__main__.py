@@ -8,7 +8,7 @@ import sys
 
 from normalize.monitoring.explain_error import explain_error
 from normalize.run import Event, check_job, read_job, run_job
-from normalize.run.events import log_event
+from normalize.run.events import Warnings, log_event
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -21,6 +21,10 @@ def main(arguments: list[str] | None = None) -> int:
     parsed = parser.parse_args(arguments)
     logging.basicConfig(format="%(asctime)s %(levelname)s %(message)s")
     logging.getLogger("normalize.run").setLevel(logging.INFO)
+    if parsed.json:
+        logger = logging.getLogger("normalize")
+        logger.addHandler(Warnings(_print_json))
+        logger.propagate = False
     try:
         job = read_job(parsed.job)
         if parsed.check:

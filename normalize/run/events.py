@@ -24,14 +24,14 @@ class Event:
 
     Attributes
     ----------
-    kind : {"started", "micro-batch", "caught up", "failed", "stopped"}
+    kind : {"started", "micro-batch", "caught up", "warning", "failed", "stopped"}
     text : str
         A line for a person.
     values : mapping
         JSON values for a program.
     """
 
-    kind: Literal["started", "micro-batch", "caught up", "failed", "stopped"]
+    kind: Literal["started", "micro-batch", "caught up", "warning", "failed", "stopped"]
     text: str
     values: Mapping[str, Any] = field(default_factory=dict)
 
@@ -47,6 +47,18 @@ Report = Callable[[Event], None]
 def log_event(event: Event) -> None:
     """Write an event to the logger ``normalize.run``: a failure as a warning, others as INFO."""
     _log.log(logging.WARNING if event.kind == "failed" else logging.INFO, "%s", event.text)
+
+
+class Warnings(logging.Handler):
+    """Reports the warnings of a logger as events."""
+
+    def __init__(self, report: Report) -> None:
+        super().__init__(logging.WARNING)
+        self._report = report
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Report a warning."""
+        self._report(Event("warning", record.getMessage(), {"text": record.getMessage()}))
 
 
 def offsets_left(progress: Mapping[str, Any]) -> int | None:

@@ -418,6 +418,8 @@ def _require_answers(content: Any) -> None:
 
 def _job(content: Any) -> Job:
     _require_answers(content)
+    if isinstance(content, dict) and isinstance(content.get("mode"), str):
+        content["mode"] = content["mode"].upper()
     file: Any = msgspec.convert(content, _file())
     own = {each.name: getattr(file, each.name) for each in fields(Job) if each.name != "arguments"}
     rest = set(file.__struct_fields__) - own.keys() - {"target", "tables", "topic"}

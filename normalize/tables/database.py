@@ -234,7 +234,8 @@ def sync_database(
             "unknown_columns='fail' has no effect in sync_database, whose schemas grow: pass "
             "on_new_column='fail'"
         )
-    failfast, stops_table = mode == "FAILFAST", on_table_error == "stop_table"
+    failfast = query.mode == "FAILFAST" and query.dead_letters is None
+    stops_table = on_table_error == "stop_table"
     selection = Selection.of(
         names_of(include, "include"), names_of(exclude, "exclude"), tables or {}
     )

@@ -46,7 +46,7 @@ from normalize.decode.plan import DecodePlan
 from normalize.kafka.reader_options import decodes_natively
 from normalize.monitoring.explain_error import explain_error
 from normalize.monitoring.progress import DECODERS, TableProgress, publish
-from normalize.monitoring.watch import shown_names
+from normalize.monitoring.watch import Notice, log, shown_names
 from normalize.spark.plans import in_session
 from normalize.spark.sessions import java_error_types
 
@@ -208,7 +208,6 @@ class TableJob:
     lost: int = 0
     _ignored: set[str] = field(default_factory=set)
     _unused_masks: set[str] = field(default_factory=set)
-    _asked: set[str] = field(default_factory=set)
     _warned_of_torn: bool = False
     _prepared: tuple[Column, ...] = ()
     _started: bool = False
@@ -424,21 +423,16 @@ class TableJob:
             )
 
     def _ask(self, schema: TableSchema) -> None:
-        """Warn once in a run of columns whose types are guesses."""
-        questions = self._open_questions(schema)
-        new = [name for name in questions if name not in self._asked]
-        self._asked.update(questions)
-        if new:
-            _log.warning(
-                "%s: the types of %s are guesses, and %s has the questions. If one is right, "
-                "%sdelete its question. Otherwise pass its type in %s, and start anew, without the "
-                "table, this file and the checkpoint",
-                self.table,
-                shown_names(new),
-                self.query.store.file(self.table),
-                f"write {AS_IS!r} for it into types= of tables=, or " if self.routed else "",
-                "types= of tables=" if self.routed else "schema=",
-            )
+        """Warn of columns whose types are guesses: once in a process, however often the query starts."""
+        file, questions = self.query.store.file(self.table), self._open_questions(schema)
+        right = f"write {AS_IS!r} for it into types= of tables=, or " if self.routed else ""
+        text = (
+            f"{self.table}: the types of {shown_names([*questions])} are guesses, and {file} has the "
+            f"questions. If one is right, {right}delete its question. Otherwise pass its type in "
+            f"{'types= of tables=' if self.routed else 'schema='}, and start anew, without the "
+            "table, this file and the checkpoint"
+        )
+        log([Notice(tuple(f"{file} {name}" for name in questions), text)])
 
     def with_remedy(self, records: TableRecords, text: str) -> str:
         """Return the text of an error.

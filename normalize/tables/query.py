@@ -14,7 +14,7 @@ from pyspark.sql import DataFrame, SparkSession
 from cdc_formats.errors import ArgumentError
 from cdc_formats.format import Format, option_name
 from cdc_formats.topics.client import TopicDescription
-from normalize.arguments import as_format, check_choice
+from normalize.arguments import as_format, as_mode, check_choice
 from normalize.core.output import Destination, Mode
 from normalize.kafka.dead_letter import DeadLetter, destination_of
 from normalize.kafka.reader_options import reader_options, reads_topic
@@ -90,8 +90,9 @@ class Query:
         check_kafka_source(spark)
         check_files(spark.sparkContext.listFiles)
         dead_letters = None
+        chosen_mode: Mode = "FAILFAST"
         if not isinstance(mode, DeadLetter):
-            check_choice("mode", mode, ("FAILFAST", "DROPMALFORMED"))
+            chosen_mode = as_mode(mode, ("FAILFAST", "DROPMALFORMED"))
         elif reads_topic(mode.topic, kafka):
             raise ArgumentError(
                 f"{mode.topic!r} is also a topic that is read, so that dead letters would loop: "
@@ -118,7 +119,7 @@ class Query:
             ),
             on_new_column,
             on_truncate,
-            mode if dead_letters is None else "FAILFAST",
+            chosen_mode,
             dead_letters,
         )
 

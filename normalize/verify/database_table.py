@@ -108,8 +108,8 @@ class DatabaseColumn:
     Attributes
     ----------
     name : str
-    kind : str
-        The database's type without a length.
+    kind, full : str
+        The database's type without and with a size.
     selected : str
         The SQL expression that selects it.
     spark_type : str
@@ -117,6 +117,7 @@ class DatabaseColumn:
 
     name: str
     kind: str
+    full: str
     selected: str
     spark_type: str
 
@@ -137,9 +138,7 @@ class DatabaseTable:
 
     @property
     def schema(self) -> StructType:
-        ddl = ", ".join(
-            f"{backquoted(column.name)} {column.spark_type}" for column in self._columns
-        )
+        ddl = ", ".join(f"{backquoted(column.name)} {column.spark_type}" for column in self.columns)
         return cast(StructType, StructType.fromDDL(ddl))
 
     @property
@@ -148,9 +147,7 @@ class DatabaseTable:
 
     @property
     def json_columns(self) -> frozenset[str]:
-        return frozenset(
-            column.name for column in self._columns if column.kind in ("json", "jsonb")
-        )
+        return frozenset(column.name for column in self.columns if column.kind in ("json", "jsonb"))
 
     @cached_property
     def computed_columns(self) -> frozenset[str]:
@@ -183,18 +180,23 @@ class DatabaseTable:
             )
 
     def column(self, name: str) -> DatabaseColumn:
-        return next(column for column in self._columns if column.name == name)
+        return next(column for column in self.columns if column.name == name)
 
     @property
-    def _columns(self) -> tuple[DatabaseColumn, ...]:
+    def columns(self) -> tuple[DatabaseColumn, ...]:
         return self._described[0]
+
+    @property
+    def exists(self) -> bool:
+        with JdbcConnection.open(self.spark, self.target) as connection:
+            return connection.columns(self.target.table) is not None
 
     @cached_property
     def _described(self) -> tuple[tuple[DatabaseColumn, ...], tuple[str, ...]]:
         """The columns and the primary key."""
+        if not self.exists:
+            raise TargetError(f"{self.target} does not exist")
         with JdbcConnection.open(self.spark, self.target) as connection:
-            if connection.columns(self.target.table) is None:
-                raise TargetError(f"{self.target} does not exist")
             if isinstance(connection.dialect, MySql):
                 described = connection.rows(
                     _MYSQL_COLUMNS, *connection.schema_and_name(self.target.table)
@@ -219,7 +221,7 @@ class DatabaseTable:
     def _rows(
         self, connection: JdbcConnection, where: str, options: dict[str, str], predicates: list[str]
     ) -> DataFrame:
-        selected = [f"{column.selected} AS c{index}" for index, column in enumerate(self._columns)]
+        selected = [f"{column.selected} AS c{index}" for index, column in enumerate(self.columns)]
         extra = ["ctid"] if predicates else []
         query = (
             f"(SELECT {', '.join([*selected, *extra])} FROM "
@@ -240,9 +242,9 @@ class DatabaseTable:
             )
         typed = [
             _IN_SPARK.get(column.spark_type, f"CAST({{0}} AS {column.spark_type})")
-            for column in self._columns
+            for column in self.columns
         ]
-        named = enumerate(zip(typed, self._columns, strict=True))
+        named = enumerate(zip(typed, self.columns, strict=True))
         return rows.selectExpr(
             *(
                 f"{value.format(f'c{index}')} AS {backquoted(column.name)}"
@@ -270,23 +272,23 @@ class DatabaseTable:
 def _postgres_column(quoted: str, name: str, kind: str, full: str) -> DatabaseColumn:
     decimal = re.fullmatch(r"numeric\((\d+),(\d+)\)", full)
     if decimal and int(decimal[2]) <= int(decimal[1]) <= 38:
-        return DatabaseColumn(name, kind, quoted, f"DECIMAL({decimal[1]},{decimal[2]})")
+        return DatabaseColumn(name, kind, full, quoted, f"DECIMAL({decimal[1]},{decimal[2]})")
     if kind in _POSTGRES_TYPES:
-        return DatabaseColumn(name, kind, quoted, _POSTGRES_TYPES[kind])
+        return DatabaseColumn(name, kind, full, quoted, _POSTGRES_TYPES[kind])
     selected, spark_type = _POSTGRES_TIMES.get(kind, ("CAST({0} AS text)", "STRING"))
-    return DatabaseColumn(name, kind, selected.format(quoted), spark_type)
+    return DatabaseColumn(name, kind, full, selected.format(quoted), spark_type)
 
 
 def _mysql_column(quoted: str, name: str, kind: str, full: str) -> DatabaseColumn:
     decimal = re.match(r"decimal\((\d+),(\d+)\)", full)
     if decimal and int(decimal[1]) <= 38:
-        return DatabaseColumn(name, kind, quoted, f"DECIMAL({decimal[1]},{decimal[2]})")
+        return DatabaseColumn(name, kind, full, quoted, f"DECIMAL({decimal[1]},{decimal[2]})")
     selected, spark_type = _MYSQL_TYPES.get(kind, ("CAST({0} AS CHAR)", "STRING"))
     if kind == "bit" and full != "bit(1)":
         selected, spark_type = "CAST({0} AS BINARY)", "BINARY"  # as the capture reads it
     if "unsigned" in full and spark_type == "BIGINT":
         selected, spark_type = "CAST({0} AS UNSIGNED)", "DECIMAL(20,0)"
-    return DatabaseColumn(name, kind, selected.format(quoted), spark_type)
+    return DatabaseColumn(name, kind, full, selected.format(quoted), spark_type)
 
 
 # --------------------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""Declared types as `Column`: Kafka Connect and Avro schemas, MySQL type names, JDBC type numbers.
+"""Declared types as `Column`: Kafka Connect and Avro schemas, types of databases, JDBC type numbers.
 
 Each type holds all values of the source's type as the producer writes them. Nothing is guessed:
 
@@ -418,6 +418,54 @@ def canal_type(text: str, *, zoned: bool) -> tuple[SqlType | None, str]:
     unsigned = "unsigned" in rest or "zerofill" in rest
     bits = int(size) if size.isdigit() else None
     return mysql_type(kind, bits, unsigned=unsigned) or _MYSQL_OTHER.get(kind), note
+
+
+_TIMES_OF_CATALOGS = {
+    "datetime": ("TIMESTAMP_NTZ", 0),
+    "timestamp without time zone": ("TIMESTAMP_NTZ", 6),
+    "time without time zone": ("TIME", 6),
+}
+"""The types of times whose digits decide the unit of Debezium's numbers, and their default digits."""
+_POSTGRES_NAMES = {
+    "integer": "int",
+    "real": "float",
+    "double precision": "double",
+    "numeric": "decimal",
+    "bytea": "blob",
+    "timestamp with time zone": "timestamp",
+    **dict.fromkeys(
+        ("character varying", "character", "uuid", "xml", "jsonb", "time with time zone"), "text"
+    ),
+}
+"""PostgreSQL's names of types that MySQL has, too."""
+
+
+def catalog_type(kind: str, full: str) -> SqlType | None:
+    """Return the type of a column in a database's catalog; None if a producer decides, or unknown.
+
+    Parameters
+    ----------
+    kind : str
+        The type of PostgreSQL, MySQL or MariaDB without its size: ``timestamp without time zone``.
+    full : str
+        The type with its size: ``timestamp(3) without time zone``.
+
+    Examples
+    --------
+    >>> print(catalog_type("int", "int(10) unsigned"), catalog_type("numeric", "numeric(10,2)"))
+    BIGINT DECIMAL(10,2)
+    """
+    size = re.search(r"\(([0-9]+)(?:, ?([0-9]+))?\)", full)
+    digits, scale = (int(size[1]), int(size[2] or 0)) if size else (None, None)
+    if kind == "boolean":
+        return SqlType("BOOLEAN")
+    if kind in _TIMES_OF_CATALOGS:
+        name, default = _TIMES_OF_CATALOGS[kind]
+        return SqlType(name, 3 if (default if digits is None else digits) <= 3 else 6)
+    kind = _POSTGRES_NAMES.get(kind, kind)
+    if kind == "decimal" and not (digits and (scale or 0) <= digits <= MOST_DIGITS):
+        return None
+    return mysql_type(kind, digits, scale, unsigned="unsigned" in full or "zerofill" in full)
 
 
 _JDBC = {

@@ -51,8 +51,8 @@ def test_a_job_is_refused_until_its_questions_are_answered(tmp_path: Path) -> No
     assert str(refused.value).endswith(
         "6 of its questions have no answer, format_options.time_precision_mode, "
         "format_options.decimal_handling_mode, format_options.bigint_unsigned_handling_mode, "
-        "tables.shop.accounts.types.id, tables.shop.accounts.types.updated, "
-        'tables.shop.accounts.types.balance: replace each "?" by a type, by the value of an '
+        "tables.shop.accounts.types.id, tables.shop.accounts.types.balance, "
+        'tables.shop.accounts.types.updated: replace each "?" by a type, by the value of an '
         "option, or by as_is"
     )
     for name, answer in ANSWERS.items():
@@ -64,6 +64,15 @@ def test_a_job_is_refused_until_its_questions_are_answered(tmp_path: Path) -> No
     }
     types = {name: ANSWERS[name] for name in ("id", "updated", "balance")}
     assert arguments["tables"] == {"shop.accounts": TableOptions(types=types)}
+
+
+def test_a_question_of_many_tables_is_written_once() -> None:
+    messages = [debezium(f"accounts{number}", "c", None, ROW) for number in range(50)]
+    text = job_text([profile(*messages)], [], LAKE)
+    assert text.count("Debezium writes DATE, TIME and TIMESTAMP as integers") == 1
+    assert text.count('"id": "?"  # BIGINT: question 1\n') == 50
+    tables = text[text.index("tables:") :]
+    assert len(tables.splitlines()) == 1 + 50 * 5  # the name, `types:` and three columns
 
 
 def test_the_questions_are_those_of_which_a_query_warns() -> None:

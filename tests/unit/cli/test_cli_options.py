@@ -378,9 +378,12 @@ def test_events_are_lines_of_json_on_standard_output(capsys: pytest.CaptureFixtu
     with screen(json=True) as report:
         report(BATCH)
         report(Event("failed", "a text", {"failures": 1, "error": "why"}))
-    events = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
-    assert [each["event"] for each in events] == ["micro-batch", "failed"]
+        logging.getLogger("normalize").warning("%s: a warning", "shop.orders")
+    printed = capsys.readouterr()
+    events = [json.loads(line) for line in printed.out.splitlines()]
+    assert [each["event"] for each in events] == ["micro-batch", "failed", "warning"]
     assert (events[0]["offsets_left"], events[1]["error"]) == (50, "why")
+    assert (events[2]["text"], printed.err) == ("shop.orders: a warning", "")
 
 
 # --------------------------------------------------------------------------------------------------
