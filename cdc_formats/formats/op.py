@@ -62,7 +62,7 @@ Source: the documentation of the producers above; FLIP-564.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from operator import attrgetter
@@ -238,10 +238,15 @@ class OpJson(Format):
 
         The scalar decoder reads rows that lack columns, unless these columns are NULL.
         """
-        struct, names = _fields(self._paths)
+        names = {option: _attribute(path) for option, path in self._paths.items()}
         after, before = names.get("row_field", ""), names.get("before_field", "")
+        position = names.get("position_field")
         return Envelope(
-            fields=struct,
+            fields=_struct(
+                self._paths.values(),
+                operation=property(attrgetter(names["op_field"])),
+                position=property(attrgetter(position) if position else lambda message: None),
+            ),
             operation=(names["op_field"],),
             kinds=self._kinds,
             codes=Codes(are_text=False, or_else=": add it to codes"),
@@ -383,38 +388,20 @@ def _is_integer(code: str) -> bool:
     return number.isascii() and number.isdigit() and len(number) < 10 and str(int(code)) == code
 
 
-def _fields(paths: Mapping[str, tuple[str, ...]]) -> tuple[type[msgspec.Struct], dict[str, str]]:
-    """Return the struct of the fields at paths, and their names in it by the options.
-
-    A field within another is ``outer.inner``.
-    """
-    names: dict[str, str] = {}
-    struct = _struct(paths, "", names)
-    read = {
-        option.partition("_")[0]: attrgetter(names[option])
-        for option in ("op_field", "position_field")
-        if option in names
-    }
-    properties = {
-        "operation": property(read["op"]),
-        "position": property(read.get("position", lambda message: None)),
-    }
-    return msgspec.defstruct("Fields", [], bases=(struct,), namespace=properties, gc=False), names
+def _attribute(path: Sequence[str]) -> str:
+    """Return the attribute with the field at a path: names in a message may have any characters."""
+    return ".".join(f"f{name.encode().hex()}" for name in path)
 
 
-def _struct(
-    paths: Mapping[str, tuple[str, ...]], outer: str, names: dict[str, str]
-) -> type[msgspec.Struct]:
-    fields: list[Any] = []
-    rename = {}
-    for number, first in enumerate(dict.fromkeys(path[0] for path in paths.values())):
-        name = f"f{number}"
-        inner = {option: path[1:] for option, path in paths.items() if path[0] == first}
-        if () in inner.values():
-            names[next(iter(inner))] = outer + name
-            fields.append((name, Any, None))
-        else:
-            nested = _struct(inner, f"{outer}{name}.", names)
-            fields.append((name, nested, msgspec.field(default_factory=nested)))
-        rename[name] = first
-    return msgspec.defstruct("Fields", fields, rename=rename, gc=False)
+def _struct(paths: Iterable[Sequence[str]], **properties: Any) -> type[msgspec.Struct]:
+    """Return the struct of the fields at paths; one within another is ``outer.inner``."""
+    inner: dict[str, list[Sequence[str]]] = {}
+    for first, *rest in paths:
+        inner.setdefault(first, []).extend([rest] if rest else [])
+    structs = {name: _struct(rest) if rest else None for name, rest in inner.items()}
+    fields: list[Any] = [
+        (_attribute([name]), of or Any, msgspec.field(default_factory=of) if of else None)
+        for name, of in structs.items()
+    ]
+    rename = {_attribute([name]): name for name in inner}
+    return msgspec.defstruct("Fields", fields, rename=rename, namespace=properties, gc=False)
