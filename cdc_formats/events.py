@@ -159,15 +159,15 @@ def file_number(file: str, path: str) -> int:
     return digits(number, 64, path)
 
 
-def digits(text: str, bits: int, path: str) -> int:
+def digits(text: Any, bits: int, path: str) -> int:
     """Return the number in text of digits, which has at most so many bits.
 
     Raises
     ------
     TypeConversionError
     """
-    if not (text.isascii() and text.isdigit() and len(text) < 40):
-        raise malformed("text of digits", text, path)
+    if not (isinstance(text, str) and text.isascii() and text.isdigit() and len(text) < 40):
+        raise malformed("an integer or text of digits", text, path)
     return within(int(text), bits, path)
 
 

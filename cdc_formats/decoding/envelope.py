@@ -460,6 +460,8 @@ class Envelope:
     operation : tuple of str
         The fields with the operation; a field within another is ``outer.inner``. Empty: every
         message is the newest row of its key.
+    operation_header : str
+        The Kafka header with the operation, which replaces the field `operation` of the message.
     kinds : mapping
         The row kind by the operation's value: a tuple if `operation` has several fields. Messages
         without rows have the reason, if their table is compared with the filter first. Messages of
@@ -495,6 +497,7 @@ class Envelope:
 
     fields: type[msgspec.Struct] = msgspec.Struct
     operation: tuple[str, ...] = ()
+    operation_header: str = ""
     kinds: Mapping[Any, RowKind | Ignored]
     codes: Codes = Codes()
     inspect: Callable[[Any, RowKind | Ignored | None], Ignored | None] | None = None
@@ -552,6 +555,13 @@ class Envelope:
             for operation, kind in self.kinds.items()
             for values in product(*self.columnar.plain.values())
         }
+
+    def set_operation(self, message: Any, headers: Headers) -> None:
+        """Set a message's operation to that of the header; the last of several headers wins."""
+        value = dict(headers).get(self.operation_header)
+        # Bytes that are not UTF-8 become text that no code has.
+        text = None if value is None else value.decode(errors="backslashreplace")
+        setattr(message, self.operation[0], text)
 
     def kinds_of(self, messages: Iterable[Any]) -> list[RowKind | Ignored | None]:
         """Return the row kind or reason of each message; None: the scalar decoder reads it."""

@@ -118,7 +118,12 @@ class ScalarReader:
     def __call__(
         self, key: bytes | None, value: bytes | None, headers: Headers = ()
     ) -> Sequence[Event] | Ignored:
-        return Ignored.TOMBSTONE if value is None else self.events(self.message(value), value)
+        if value is None:
+            return Ignored.TOMBSTONE
+        message = self.message(value)
+        if self.envelope.operation_header:
+            self.envelope.set_operation(message, headers)
+        return self.events(message, value)
 
     def events(
         self, message: Any, value: bytes, root: str = "$", rows: RowConverter | None = None

@@ -27,7 +27,6 @@ from cdc_formats.errors import ArgumentError, DecodeError, MissingFieldError, Tr
 from cdc_formats.events import (
     Change,
     ControlEvent,
-    Headers,
     Ignored,
     KeyedChange,
     Position,
@@ -49,6 +48,7 @@ from normalize.core.records import (
     KafkaRecord,
     Records,
     Values,
+    header_lists,
     header_pairs,
 )
 from normalize.kafka.dead_letter import send
@@ -454,15 +454,6 @@ def _columns(
         headers,
         placed=plan.row_order != "row",
     )
-
-
-def header_lists(headers: pa.ListArray) -> list[Headers]:
-    """Return a list of header names and values for each record, from Spark's headers."""
-    if headers.null_count == len(headers):
-        return [()] * len(headers)
-    names, values = (headers.flatten().field(index).to_pylist() for index in (0, 1))
-    pairs = zip(names, values, strict=True)
-    return [list(islice(pairs, length or 0)) for length in headers.value_lengths().to_pylist()]
 
 
 _KAFKA_READERS: dict[str, Callable[[pa.RecordBatch, tuple[str, int]], list[Any]]] = {

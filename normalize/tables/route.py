@@ -52,10 +52,9 @@ from cdc_formats.values.schema import Column, SqlType, source_id
 from normalize.core.arrow import encode
 from normalize.core.fold_columns import Ints
 from normalize.core.output import Destination, Letter
-from normalize.core.records import KafkaRecord, header_pairs
+from normalize.core.records import KafkaRecord, header_lists, header_pairs
 from normalize.decode.columnar import reads_as_declared
 from normalize.decode.columnar.messages import names_reader
-from normalize.decode.decode_pass import header_lists
 from normalize.kafka.dead_letter import send
 from normalize.worker import worker
 
@@ -377,8 +376,11 @@ class KnownRows:
             return None
         framing, columnar = envelope.framing, envelope.columnar
         is_json = (framing.bare, not framing.frame, envelope.keys.shape is None)
+        has_operation = not envelope.operation_header
         has_names = (envelope.after, not envelope.images.before_prefix)
-        if not all((*is_json, *has_names, columnar.possible, columnar.message is None)):
+        if not all(
+            (*is_json, *has_names, has_operation, columnar.possible, columnar.message is None)
+        ):
             return None
         # Another type than text is converted.
         attributes = [envelope.attributes.get(name, ("", str)) for name in identity]

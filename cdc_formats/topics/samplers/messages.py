@@ -316,7 +316,7 @@ class OpSampler(Sampler):
     def detected_options(
         cls, records: Sequence[InspectedRecord], options: Mapping[str, Any]
     ) -> Mapping[str, Any]:
-        """Return the operation's field, the codes in the sample, and the fields with the rows."""
+        """Return where the operation is, the codes in the sample, and the fields with the rows."""
         values = [each.value.fields for each in records if each.value.fields]
         op_field = options.get("op_field")
         paths = (
@@ -337,7 +337,16 @@ class OpSampler(Sampler):
                     "codes": codes,
                     **_row_options(row, values, codes),
                     **_position_option(path, values),
+                    **_options_of_producer(values),
                 }
+        headers = [
+            {name: (data or b"").decode(errors="replace") for name, data in each.record.headers}
+            for each in records
+            if each.value.fields
+        ]
+        for name in sorted(set(chain.from_iterable(headers))):
+            if _spelled(name) in _OPERATIONS and (codes := _codes_at((name,), headers)):
+                return {"op_header": name, "codes": codes}
         return {}
 
     def evidence(self, record: InspectedRecord) -> Evidence:
@@ -347,16 +356,53 @@ class OpSampler(Sampler):
         """
         if sentence := other_message(record.record.value):
             return Evidence(refusal=DecodeError(sentence))
-        has_operation = value_at(record.value.fields, self.operation_path) is not None
-        described = (
-            f"values have an operation in {self.format.op_field}: {', '.join(self.format.codes)}"
-        )
+        field, header = self.format.op_field, self.format.op_header
+        operations = record.value.fields if header is None else dict(record.record.headers)
+        path = self.operation_path if header is None else (header,)
+        has_operation = value_at(operations, path) is not None
+        where = field if header is None else f"the header {header}"
+        described = f"values have an operation in {where}: {', '.join(self.format.codes)}"
         return Evidence(
             has_operation,
             ("{} of {} " + described.replace("{", "{{").replace("}", "}}"),)
             if has_operation
             else (),
         )
+
+
+_OF_PRODUCERS: tuple[tuple[tuple[_Path, ...], Mapping[str, str]], ...] = (
+    (
+        (("record",), ("metadata", "commit_lsn"), ("metadata", "commit_idx")),
+        {
+            "before_field": "changes",
+            "before_columns": "changed",
+            "position_field": "metadata.commit_lsn",
+            "position_index_field": "metadata.commit_idx",
+        },
+    ),
+    (
+        (("data",), ("meta", "scn"), ("meta", "seq"), ("meta", "op")),
+        {
+            "before_field": "key",
+            "missing_columns": "unchanged",
+            "position_field": "meta.scn",
+            "position_index_field": "meta.seq",
+        },
+    ),
+)
+"""The fields of Sequin's and SharePlex's messages, and what else their options are."""
+
+
+def _options_of_producer(values: Sequence[Mapping[str, Any]]) -> Mapping[str, str]:
+    """Return the options of the producer whose fields all messages have."""
+    return next(
+        (
+            options
+            for paths, options in _OF_PRODUCERS
+            if all(value_at(value, path) is not None for value in values for path in paths)
+        ),
+        {},
+    )
 
 
 def _spelled(name: str) -> str:

@@ -21,7 +21,7 @@ from cdc_formats.message_format import MessageFormat, table_filter, table_reader
 from cdc_formats.values.json_reader import BatchReader, batch_reader, fields_of
 from cdc_formats.values.schema import ABSENT
 from normalize.core.message_columns import MessageColumn
-from normalize.core.records import Records
+from normalize.core.records import Records, header_lists
 from normalize.decode.plan import DecodePlan
 
 _BLOCKS_KEPT = 1000
@@ -293,6 +293,11 @@ class MessageReader:
             if bare is None
             else self._bare(bare, values, present, deletes)
         )
+        if self.envelope.operation_header:
+            headers = header_lists(records.headers) if records.headers is not None else []
+            for part in read.parts:
+                for place, message in zip(part.places, part.messages, strict=True):
+                    self.envelope.set_operation(message, headers[place] if headers else ())
         if self.reads_tombstones:
             read.refused.update(empty)
         else:

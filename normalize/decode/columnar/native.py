@@ -347,7 +347,7 @@ def _is_known(plan: DecodePlan, envelope: Envelope) -> bool:
     return not any(
         (
             plan.key_metadata,
-            framing.frame or envelope.keys.shape is not None,
+            framing.frame or envelope.keys.shape is not None or envelope.operation_header,
             images.columns is not None or images.before_prefix,
             # It leaves a delete without its array to Python.
             images.deleted_in_either and images.many == "one",
