@@ -183,6 +183,13 @@ def changelog_json(number: int, before: Row | None, after: Row | None) -> tuple[
     return _key(row), json_bytes({"data": _image(row), "op": what})
 
 
+def cockroachdb_json(number: int, before: Row | None, after: Row | None) -> tuple[bytes, bytes]:
+    """Return CockroachDB's wrapped message, with the clock that ``order="source"`` reads."""
+    clock = f"{_MILLIS + number}000000.0000000000"
+    value = {"after": after and _image(after), "updated": clock}
+    return b"[%d]" % (after or before or ())[0], json_bytes(value)
+
+
 def upsert_json(number: int, before: Row | None, after: Row | None) -> tuple[bytes, bytes | None]:
     """Return the newest row by key as JSON."""
     return _key(after or before or ()), after and json_bytes(_image(after))
@@ -343,6 +350,7 @@ PRODUCERS = (
     Producer("maxwell-json", {}, maxwell_json),
     Producer("ogg-json", {}, ogg_json),
     Producer("changelog-json", {}, changelog_json),
+    Producer("cockroachdb-json", {}, cockroachdb_json),
     Producer("upsert-kafka", {}, upsert_json),
     Producer("upsert-kafka", {"key_format": "csv", "value_format": "csv"}, upsert_csv),
 )

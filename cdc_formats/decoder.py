@@ -208,7 +208,9 @@ class Decoder:
                 add(event, changes)
             return changes
         except DecodeError as error:
-            raise self._with_excerpt(named(error, value), key, value) from None
+            raise self._with_excerpt(
+                named(error, value, self.format.identifier), key, value
+            ) from None
         except (AttributeError, TypeError):
             if isinstance(events, list) and all(isinstance(each, Event) for each in events):
                 raise
@@ -392,14 +394,6 @@ class Decoder:
             ]
         )
 
-    def _moved(self, row: tuple[Any, ...], path: str) -> PartialImageError:
-        remedy = f": {self._traits.whole_rows}" if self._traits.whole_rows else ""
-        return PartialImageError(
-            f"the primary key changed, and the producer left out {self._absent(row)} (unchanged), "
-            f"whose values only the row of the old key has{remedy}",
-            path,
-        )
-
     def _absent(self, row: tuple[Any, ...]) -> str:
         pairs = zip(self.columns, row, strict=True)
         return ", ".join(column.name for column, value in pairs if value is ABSENT)
@@ -428,7 +422,12 @@ class Decoder:
         # Debezium writes a changed key as a delete and an insert: no stored row of the new key
         # completes a partial one.
         if partial and not self._completes_moved and (old is not None or event.kind is INSERT):
-            raise self._moved(row, event.after_path)
+            remedy = f": {self._traits.whole_rows}" if self._traits.whole_rows else ""
+            raise PartialImageError(
+                f"the primary key changed, and the producer left out {self._absent(row)} "
+                f"(unchanged), whose values only the row of the old key has{remedy}",
+                event.after_path,
+            )
         position = self._position_of
         if old is not None:
             self._require_whole(old, event.before_path)

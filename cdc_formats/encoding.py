@@ -68,7 +68,10 @@ class RowWriter:
         self.key_indices = key_indices(columns, unique_key)
         self.excerpt = excerpt
         self._differ = tuple(
-            _differ_by_sign if any(leaf.name in FLOAT_TYPES for leaf in leaves(column.type)) else ne
+            # 0.0 and -0.0 are equal, but written differently.
+            (lambda was, now: repr(was) != repr(now))
+            if any(leaf.name in FLOAT_TYPES for leaf in leaves(column.type))
+            else ne
             for column in columns
         )
 
@@ -143,11 +146,6 @@ class RowWriter:
                 reason = str(error) if self.excerpt or not error.bare else error.bare
                 return EncodeError(f"{reason} - at `{path}.{name}`")
         raise AssertionError("no column failed again")  # pragma: no cover - writers are pure
-
-
-def _differ_by_sign(was: Any, now: Any) -> bool:
-    # 0.0 and -0.0 are equal, but written differently.
-    return repr(was) != repr(now)
 
 
 Row = tuple[Any, ...]

@@ -11,6 +11,7 @@ Each format describes its positions in its module, and its method `position` rea
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import Enum, IntEnum
@@ -158,16 +159,37 @@ def file_number(file: str, path: str) -> int:
     return digits(number, 64, path)
 
 
-def digits(text: str, bits: int, path: str) -> int:
+def digits(text: Any, bits: int, path: str) -> int:
     """Return the number in text of digits, which has at most so many bits.
 
     Raises
     ------
     TypeConversionError
     """
-    if not (text.isascii() and text.isdigit() and len(text) < 40):
-        raise malformed("text of digits", text, path)
+    if not (isinstance(text, str) and text.isascii() and text.isdigit() and len(text) < 40):
+        raise malformed("an integer or text of digits", text, path)
     return within(int(text), bits, path)
+
+
+_HLC = re.compile(r"([0-9]{1,19})\.([0-9]{10})")
+
+
+def hlc_position(text: Any, path: str) -> Position:
+    """Return the position in the text of CockroachDB's hybrid logical clock.
+
+    It has nanoseconds since 1970, a point, and the logical part as ten digits.
+
+    Raises
+    ------
+    TypeConversionError
+    """
+    parts = _HLC.fullmatch(text) if isinstance(text, str) else None
+    if parts is None:
+        example = "nanoseconds and ten digits, as in '1532377312562986715.0000000001'"
+        raise malformed(example, text, path)
+    nanos, logical = map(int, parts.groups())
+    millis = within(nanos, 63, path) // 1_000_000
+    return Position("", nanos, within(logical, 32, path), millis)
 
 
 def integer(value: Any, bits: int, path: str) -> int:

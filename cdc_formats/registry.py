@@ -27,6 +27,7 @@ GROUP = "cdc_formats.formats"
 BUILT_IN: Mapping[str, str] = {
     "canal-json": "cdc_formats.formats.canal:CanalJson",
     "changelog-json": "cdc_formats.formats.changelog:ChangelogJson",
+    "cockroachdb-json": "cdc_formats.formats.cockroachdb:CockroachdbJson",
     "debezium-avro-confluent": "cdc_formats.formats.debezium.avro:DebeziumAvro",
     "debezium-flat-json": "cdc_formats.formats.debezium.flat:DebeziumFlatJson",
     "debezium-json": "cdc_formats.formats.debezium.json:DebeziumJson",

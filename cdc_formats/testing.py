@@ -175,11 +175,6 @@ def _plain(value: Any) -> str:
     return str(value)
 
 
-def _map(value: Any, sql_type: SqlType) -> str:
-    key, item = (column.type for column in sql_type.fields)
-    return "{" + ",".join(f"{_cell(name, key)}:{_cell(entry, item)}" for name, entry in value) + "}"
-
-
 _CELLS: dict[str, Callable[[Any, SqlType], str]] = {
     **{
         name: lambda value, sql_type: times.TYPES[sql_type.name].to_text(value)
@@ -188,7 +183,14 @@ _CELLS: dict[str, Callable[[Any, SqlType], str]] = {
     "ARRAY": lambda value, sql_type: (
         f"[{','.join(_cell(item, sql_type.fields[0].type) for item in value)}]"
     ),
-    "MAP": _map,
+    "MAP": lambda value, sql_type: (
+        "{"
+        + ",".join(
+            ":".join(map(_cell, entry, [column.type for column in sql_type.fields]))
+            for entry in value
+        )
+        + "}"
+    ),
     "STRUCT": lambda value, sql_type: _row(value, [column.type for column in sql_type.fields]),
 }
 

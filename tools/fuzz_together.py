@@ -44,8 +44,8 @@ from tests.support.replay.topics import Topic, topics
 from tools.fuzz import Subject, mutated, subjects
 
 FORMATS = (
-    "canal-json", "changelog-json", "debezium-flat-json", "debezium-json", "dms-json", "maxwell-json", "ogg-json", "op-json",
-    "ticdc-canal-json", "upsert-kafka",
+    "canal-json", "changelog-json", "cockroachdb-json", "debezium-flat-json", "debezium-json", "dms-json", "maxwell-json", "ogg-json",
+    "op-json", "ticdc-canal-json", "upsert-kafka",
 )  # fmt: skip
 """The formats in JSON whose messages are decoded together."""
 TARGETS: tuple[Any, ...] = (Blocks, TypedRows)

@@ -140,7 +140,9 @@ class AvroSchema:
             self._weigh(self.top, {})
             # A record of one field has the same bytes as the field, and can be parsed with its
             # named types for any type of the field.
-            self._raw = parse_schema(_alone(without_logical_types(schema)), raw_names)
+            fields = [{"name": "value", "type": without_logical_types(schema)}]
+            alone = {"type": "record", "name": "cdc_formats.Alone", "fields": fields}
+            self._raw = parse_schema(alone, raw_names)
         except WriterSchemaError:
             raise
         except (SchemaParseException, ValueError, KeyError, TypeError, RecursionError) as error:
@@ -270,14 +272,6 @@ class _Weight(NamedTuple):
 
     bytes: int
     empty: int
-
-
-def _alone(schema: Any) -> dict[str, Any]:
-    return {
-        "type": "record",
-        "name": "cdc_formats.Alone",
-        "fields": [{"name": "value", "type": schema}],
-    }
 
 
 def _malformed(error: Exception) -> MalformedMessageError:

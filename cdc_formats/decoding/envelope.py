@@ -8,11 +8,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache, reduce
 from itertools import product
-from operator import or_
+from operator import attrgetter, or_
 from typing import Any, ClassVar, Literal
 
 import msgspec
@@ -21,6 +21,7 @@ from cdc_formats.errors import (
     DecodeError,
     FormatOptionError,
     MalformedMessageError,
+    MissingBeforeImageError,
     MissingFieldError,
     TypeConversionError,
 )
@@ -31,17 +32,15 @@ from cdc_formats.values.json_reader import (
     fields_of,
     json_reader,
     json_text,
-    message_shape,
-    narrowed,
     read_json,
     read_object,
 )
-from cdc_formats.values.numbers import INTEGER_BITS
 from cdc_formats.values.schema import ABSENT, SqlType
 from cdc_formats.values.times import LEAST_STAMP, MOST_STAMP
-from cdc_formats.values.types import canonical_type, converter
+from cdc_formats.values.types import converter
 
 from .rows import RowConverter
+from .shapes import message_shape, narrowed
 
 # --------------------------------------------------------------------------------------------------
 # Filters for topics of several tables (Canal's ``database.include`` and ``table.include``).
@@ -168,6 +167,131 @@ def _compile(option: str, text: str | None) -> re.Pattern[str] | None:
         raise FormatOptionError(f"{option} {text!r} is not a regular expression: {error}") from None
 
 
+# --------------------------------------------------------------------------------------------------
+# Rows that are incomplete in MySQL's log, as written by Canal and Maxwell.
+#
+# With ``binlog_row_image=MINIMAL`` an update has the primary key and the columns that the statement
+# set, and a delete has the primary key. ``NOBLOB`` omits unchanged TEXT and BLOB columns. If the
+# setting is not declared, a message is treated as minimal in two cases: an update without a changed
+# column in ``old``, and an update or delete with only the primary key. If the table's primary key is
+# unknown, the second case is an update with a single column, which changed.
+#
+# In all other messages a missing column is NULL: it was added to the table later, or Maxwell omits
+# NULLs (``output_nulls=false``).
+
+WHOLE_ROWS = (
+    "configure MySQL to write whole rows (binlog_row_image=FULL; if it does, set the option "
+    "binlog_row_image)"
+)
+"""The remedy in errors about a row that lacks columns."""
+
+
+@dataclass(frozen=True)
+class PartialRows:
+    """Recognises rows whose missing columns are unchanged, not NULL.
+
+    The fields with rows are ``data`` and ``old``.
+
+    Parameters
+    ----------
+    rows : RowConverter
+    row_image : str or None
+        The server's ``binlog_row_image``; None if it is not declared.
+    key_field : str
+        The field with the names of the table's primary key.
+    in_arrays : bool
+        Whether the rows are in arrays, as Canal writes them. Then an empty row of ``old`` has no
+        change, and a message that names no primary key is of a table without one.
+    """
+
+    rows: RowConverter
+    row_image: str | None
+    key_field: str
+    in_arrays: bool = False
+
+    def mark(self, event: Event, value: bytes, index: int, keyed: bool) -> None:
+        """Mark an event whose missing columns are unchanged; the parameters are those of `adjust`.
+
+        Raises
+        ------
+        MissingFieldError
+            When an update has none of the declared columns.
+        MissingBeforeImageError
+            When the declared key may have changed, and its old value is not in the message.
+        """
+        is_delete, deciding = event.kind is RowKind.DELETE, self.row_image != "FULL"
+        present = self._present(event.before if is_delete else event.after)
+        is_whole = present is None and (is_delete or event.before is not None)
+        if is_whole or not deciding or event.kind is RowKind.INSERT:
+            return
+        # The reader skips undeclared columns: read the message again to find them.
+        message, declared = read_object(value), self.rows.unique_key if keyed else ()
+        old: Any = message.get("old")
+        row: Any = message.get("data") or old
+        if self.in_arrays:
+            old, row = old and old[index], row[index]
+        key = self._key(event.message, () if self.in_arrays else declared)
+        changed = is_delete or (bool(old) if self.in_arrays else old is not None)
+        if present is None or self.row_image is not None or not changed:
+            event.sparse = present is not None
+        elif is_delete or key or declared:
+            event.sparse = _within(present, (*key, *declared)) and _within(row, (*key, *declared))
+        else:
+            # If the key is unknown, a single changed column is treated as the key.
+            event.sparse = len(present) == 1 and set(row) == set(old)
+        if not is_delete and (event.sparse or not changed):
+            self._require_key(event, present, [name for name in declared if name not in key])
+
+    def _require_key(self, event: Event, present: set[str] | None, other: Sequence[str]) -> None:
+        """Raise if an update has no declared column, or columns of a key that may have changed."""
+        if present is not None and not present:
+            raise MissingFieldError(
+                f"the update has none of the declared columns: {WHOLE_ROWS}", event.after_path
+            )
+        if name := next((name for name in other if present is None or name in present), None):
+            raise MissingBeforeImageError(
+                f"the update lacks old values, and `{name}` is not in the table's primary key, so it "
+                f"may have changed: {WHOLE_ROWS}",
+                event.before_path,
+            )
+
+    def nulls(self, message: Any, kind: Any, image: Any, old: Any) -> bool:
+        """Return whether a row's missing columns are certainly NULL, from declared columns only.
+
+        Parameters
+        ----------
+        message : Struct
+        kind : RowKind
+        image, old : Struct or mapping
+            The row, and the columns of it that changed; None: `old` is missing.
+        """
+        present = self._present(image)
+        if present is None or kind is RowKind.INSERT:
+            return present is None or bool(present)
+        changed = kind is RowKind.DELETE or (
+            old is not None and any(value is not ABSENT for value in self.rows.raw(old))
+        )
+        other = not _within(present, (*self._key(message, ()), *self.rows.unique_key))
+        return self.row_image is None and changed and other and len(present) > 1
+
+    def _key(self, message: Any, unnamed: Sequence[str]) -> Sequence[Any]:
+        """Return the table's primary key that a message names, or `unnamed`."""
+        return text_list(getattr(message, self.key_field)) or unnamed
+
+    def _present(self, image: Any) -> set[str] | None:
+        """Return an image's declared columns; None if it has all, or if every image is whole."""
+        if self.row_image == "FULL":
+            return None
+        pairs = zip(self.rows.names, self.rows.raw(image), strict=True)
+        present = {name for name, value in pairs if value is not ABSENT}
+        return None if len(present) == len(self.rows.names) else present
+
+
+def _within(names: Collection[str], key: Collection[Any]) -> bool:
+    # A message's key can have any JSON values, which a set could not have.
+    return all(name in key for name in names)
+
+
 @dataclass(frozen=True, kw_only=True)
 class Images:
     """The rows in a message.
@@ -177,8 +301,11 @@ class Images:
     many : {"one", "array", "array of one"}
         Whether a field holds a row, or an array of rows.
     missing_is_null : bool
-        Whether a column that is not in a row is NULL. Otherwise `Columnar.lacks_nulls` decides, or
-        the scalar decoder reads messages with such rows.
+        Whether a column that is not in a row is NULL. Otherwise `partial` decides, or the scalar
+        decoder reads messages with such rows.
+    partial : PartialRows or None
+        Decides whether the columns that a row lacks are NULL or unchanged, in place of
+        `Envelope.adjust`.
     missing_mark : str
         The end of the names of fields in a row that say which of its columns are missing. Messages
         that have one are left to the scalar decoder.
@@ -201,6 +328,7 @@ class Images:
 
     many: Literal["one", "array", "array of one"] = "one"
     missing_is_null: bool = False
+    partial: PartialRows | None = None
     missing_mark: str = ""
     before_has: Literal["all columns", "changed columns", "some columns"] = "all columns"
     before_prefix: str = ""
@@ -245,10 +373,6 @@ class Columnar:
         By the names of fields that decide how a message is read, the values of such messages.
     needs_before : bool
         Whether the scalar decoder reads an update without the row before it.
-    lacks_nulls : callable or None
-        Returns whether all columns that a row lacks are NULL. Its arguments are the struct of the
-        message, the row's kind, the row, and the row before an update. If it returns False or
-        raises a DecodeError, the scalar decoder reads the message. Only for messages in JSON.
     message : callable or None
         From the struct and the text of a message to the value from which metadata, table and
         position are read; None: the struct.
@@ -258,7 +382,6 @@ class Columnar:
     fields: type[msgspec.Struct] | None = None
     plain: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)
     needs_before: bool = False
-    lacks_nulls: Callable[[Any, Any, Any, Any], bool] | None = None
     message: Callable[[Any, Any], Any] | None = None
 
 
@@ -309,7 +432,9 @@ class RowKeys:
         From `shape` to the reader of keys that are not JSON.
     of_rows : bool
         Whether the key also gives a row the columns of the primary key that it lacks; then a row
-        has a column of its own, too.
+        has a column of its own, too. A delete without a row has the columns of the key.
+    is_compared : bool
+        Whether a key with other values than its row is an error: it names no columns.
     deletes : tuple of (bytes or None)
         The values of records without a row.
     """
@@ -317,6 +442,7 @@ class RowKeys:
     shape: Any = None
     reader: Callable[[Any], BatchReader] | None = None
     of_rows: bool = False
+    is_compared: bool = False
     deletes: tuple[bytes | None, ...] = (None,)
 
 
@@ -334,6 +460,8 @@ class Envelope:
     operation : tuple of str
         The fields with the operation; a field within another is ``outer.inner``. Empty: every
         message is the newest row of its key.
+    operation_header : str
+        The Kafka header with the operation, which replaces the field `operation` of the message.
     kinds : mapping
         The row kind by the operation's value: a tuple if `operation` has several fields. Messages
         without rows have the reason, if their table is compared with the filter first. Messages of
@@ -369,6 +497,7 @@ class Envelope:
 
     fields: type[msgspec.Struct] = msgspec.Struct
     operation: tuple[str, ...] = ()
+    operation_header: str = ""
     kinds: Mapping[Any, RowKind | Ignored]
     codes: Codes = Codes()
     inspect: Callable[[Any, RowKind | Ignored | None], Ignored | None] | None = None
@@ -411,13 +540,14 @@ class Envelope:
         return narrowed(self.fields, types)
 
     @cached_property
-    def deciding_fields(self) -> tuple[str, ...]:
-        """The fields whose values are the keys of `plain_kinds`."""
-        return *self.operation, *self.columnar.plain
+    def operation_of(self) -> Callable[[Any], Any]:
+        """The function from a message to its operation, a key of `plain_kinds`."""
+        fields = (*self.operation, *self.columnar.plain)
+        return attrgetter(*fields) if fields else lambda message: ()
 
     @cached_property
     def plain_kinds(self) -> Mapping[Any, RowKind | Ignored]:
-        """The row kind or reason by the values of `deciding_fields`, for the columnar decoder."""
+        """The row kind or reason by the result of `operation_of`, for the columnar decoder."""
         if not self.columnar.plain:
             return self.kinds
         return {
@@ -426,13 +556,25 @@ class Envelope:
             for values in product(*self.columnar.plain.values())
         }
 
+    def set_operation(self, message: Any, headers: Headers) -> None:
+        """Set a message's operation to that of the header; the last of several headers wins."""
+        value = dict(headers).get(self.operation_header)
+        # Bytes that are not UTF-8 become text that no code has.
+        text = None if value is None else value.decode(errors="backslashreplace")
+        setattr(message, self.operation[0], text)
+
+    def kinds_of(self, messages: Iterable[Any]) -> list[RowKind | Ignored | None]:
+        """Return the row kind or reason of each message; None: the scalar decoder reads it."""
+        return list(map(self.plain_kinds.get, map(self.operation_of, messages)))
+
     def path(self, name: str) -> Path:
         """Return the path in the message of a field, ``outer.inner`` if it is within another."""
         struct, path = self.strict_fields, list[str]()
         for part in name.split("."):
-            each = next(field for field in fields_of(struct) if field.name == part)
-            path.append(each.encode_name)
-            struct = each.type
+            each = next((field for field in fields_of(struct) if field.name == part), None)
+            # A property of the struct is no field of the message.
+            path.append(part if each is None else each.encode_name)
+            struct = struct if each is None else each.type
         return tuple(path)
 
     def image_path(self, name: str) -> Path:
@@ -456,33 +598,37 @@ class Envelope:
         missing : Any
             Same as `image_shape`.
         """
-        indices = range(len(rows.columns)) if self.images.columns is None else self.images.columns
-        return image_shape(
-            rows,
-            indices,
-            rows.names,
-            missing,
-            msgspec.Struct if self.after else self.strict_fields,
-            self.images.missing_mark,
-        )
+        images = self.images
+        indices = range(len(rows.columns)) if images.columns is None else images.columns
+        base = msgspec.Struct if self.after else self.strict_fields
+        return rows.struct(indices, rows.names, missing, base, images.missing_mark)
+
+    def struct(self, fields: type[msgspec.Struct], after: Any, before: Any = None) -> Any:
+        """Return the msgspec struct of a message with these fields and types of rows.
+
+        A message that is itself the row has the fields of `after`.
+        """
+        if not self.after:
+            fields, after = after or fields, None
+        many = self.images.many != "one"
+        images = {
+            name: (list[of] if many else of) | None  # type: ignore[valid-type]
+            for name, of in ((self.after, after), (self.before, before))
+            if of is not None
+        }
+        return message_shape(fields, images, self.images.names)
 
     def shape(self, rows: RowConverter, image: Any, *, whole: bool) -> Any:
         """Return the msgspec struct of a message whose rows are `image`.
 
         The row before an update has only the key, or is `whole`.
         """
-        images = {self.after: self._many(image)} if self.after else {}
-        if self.before:
-            whole = whole or self.images.before_has == "changed columns"
-            indices = range(len(rows.columns)) if whole else rows.key_indices
-            images[self.before] = self._many(
-                image_shape(
-                    rows, indices, rows.names, ABSENT, missing_mark=self.images.missing_mark
-                )
-            )
-        return message_shape(
-            image if not self.after else self.strict_fields, images, self.images.names
-        )
+        images = self.images
+        whole = whole or images.before_has == "changed columns"
+        indices = range(len(rows.columns)) if whole else rows.key_indices
+        mark = images.missing_mark
+        before = rows.struct(indices, rows.names, missing_mark=mark) if self.before else None
+        return self.struct(self.strict_fields, image, before)
 
     def prefixed_shape(self, rows: RowConverter) -> Any:
         """Return the msgspec struct of a message, whose row is the one before an update.
@@ -491,65 +637,12 @@ class Envelope:
         since a text that is not UTF-8 is an error also in a column that is not needed.
         """
         names = [self.images.before_prefix + name for name in rows.names]
-        image = image_shape(rows, range(len(rows.columns)), names, ABSENT)
-        return (
-            message_shape(self.strict_fields, {self.after: image | None}, self.images.names)
-            if self.after
-            else image
-        )
-
-    def _many(self, of: Any) -> Any:
-        return of | None if self.images.many == "one" else list[of] | None
+        return self.struct(self.strict_fields, rows.struct(range(len(names)), names))
 
 
 def _type_of(values: Sequence[Any]) -> Any:
     """Return the type of a field that has one of these values, or none."""
     return reduce(or_, {type(value) for value in values}, None)
-
-
-def image_shape(
-    rows: RowConverter,
-    indices: Sequence[int],
-    names: Sequence[str],
-    missing: Any = None,
-    base: type[msgspec.Struct] = msgspec.Struct,
-    missing_mark: str = "",
-) -> Any:
-    """Return a msgspec struct of some columns, with fields ``c<index>``; the others are `ABSENT`.
-
-    An integer that the producer writes as a JSON number is checked by the struct; the converters
-    check all other values.
-
-    Parameters
-    ----------
-    rows : RowConverter
-    indices : sequence of int
-        The columns.
-    names : sequence of str
-        The names of all columns in the message.
-    missing : Any
-        The value of a missing column; ``msgspec.NODEFAULT``: it is an error.
-    base : type
-    missing_mark : str
-        Same as `Envelope`.
-    """
-    fields: list[Any] = []
-    for index in indices:
-        sql_type = rows.columns[index].type
-        integer = sql_type.name in INTEGER_BITS and rows.handlings[index].native
-        value = canonical_type(sql_type) | None if integer else Any
-        fields.append((f"c{index}", value, missing))
-    absent = {f"c{index}": ABSENT for index in range(len(rows.columns)) if index not in indices}
-    rename = {f"c{index}": names[index] for index in indices}
-    if missing_mark:
-        # A mark has no value that this type accepts.
-        fields += [(f"m{index}", None, None) for index in indices]
-        rename |= {f"m{index}": names[index] + missing_mark for index in indices}
-    # Required fields cannot follow the optional ones of the base by position.
-    required = missing is msgspec.NODEFAULT
-    return msgspec.defstruct(
-        "Row", fields, bases=(base,), namespace=absent, rename=rename, gc=False, kw_only=required
-    )
 
 
 # --------------------------------------------------------------------------------------------------

@@ -113,33 +113,6 @@ def _is_word(value: bytes) -> bool:
 _LENGTH = 8
 
 
-def _is_goldengate_row(message: Mapping[str, Any]) -> bool:
-    if not {"op_type", "op_ts", "pos"} <= set(message) or message["op_type"] == "T":
-        return False
-    return "before" not in message and "after" not in message
-
-
-def _is_seatunnel_maxwell(message: Mapping[str, Any]) -> bool:
-    return (
-        set(message) == {"data", "type"}
-        and message["type"] in ("INSERT", "DELETE")
-        and isinstance(message["data"], dict)
-    )
-
-
-def _is_seatunnel_delete(message: Mapping[str, Any]) -> bool:
-    return (
-        message.get("op_type") == "D"
-        and message.get("before") is None
-        and isinstance(message.get("after"), dict)
-    )
-
-
-def _is_encrypted(message: Mapping[str, Any]) -> bool:
-    encrypted = message.get("encrypted")
-    return isinstance(encrypted, dict) and {"iv", "bytes"} <= set(encrypted)
-
-
 def _connector(message: Mapping[str, Any]) -> Any:
     source = message.get("source")
     return source.get("connector", source.get("origin")) if isinstance(source, dict) else None
@@ -147,8 +120,7 @@ def _connector(message: Mapping[str, Any]) -> Any:
 
 WRAPPED = (
     "the row is in `after`, without an operation, as in CockroachDB's envelope=wrapped (its "
-    "default), which no format reads: create the changefeed with envelope=enriched and diff, and "
-    "read it as debezium-json"
+    "default): read it as cockroachdb-json"
 )
 _OF_WRAPPED = {"after", "before", "key", "mvcc_timestamp", "topic", "updated"}
 
@@ -160,7 +132,10 @@ def is_wrapped_row(names: Collection[str]) -> bool:
 
 _OBJECTS: tuple[tuple[Callable[[Mapping[str, Any]], bool], str], ...] = (
     (
-        _is_encrypted,
+        lambda message: (
+            isinstance(encrypted := message.get("encrypted"), dict)
+            and {"iv", "bytes"} <= set(encrypted)
+        ),
         "Maxwell encrypted the message, and no format decrypts it: set Maxwell's encrypt=none",
     ),
     (
@@ -200,19 +175,31 @@ _OBJECTS: tuple[tuple[Callable[[Mapping[str, Any]], bool], str], ...] = (
         ),
     ),
     (
-        _is_goldengate_row,
+        lambda message: (
+            {"op_type", "op_ts", "pos"} <= set(message)
+            and message["op_type"] != "T"
+            and {"before", "after"}.isdisjoint(message)
+        ),
         "GoldenGate wrote the message in row mode, which this format does not read: set its format "
         "to json (operation mode), or read it as op-json with op_field='op_type'",
     ),
     (
-        _is_seatunnel_maxwell,
+        lambda message: (
+            set(message) == {"data", "type"}
+            and message["type"] in ("INSERT", "DELETE")
+            and isinstance(message["data"], dict)
+        ),
         (
             "the message is of SeaTunnel's maxwell_json, which differs from Maxwell's: set its "
             "sink's format to debezium_json or canal_json"
         ),
     ),
     (
-        _is_seatunnel_delete,
+        lambda message: (
+            message.get("op_type") == "D"
+            and message.get("before") is None
+            and isinstance(message.get("after"), dict)
+        ),
         (
             "the delete is of SeaTunnel's ogg_json, with the row in `after`: set its sink's format "
             "to debezium_json or canal_json"
@@ -274,16 +261,23 @@ def _json(data: bytes) -> Any:
         return None
 
 
-def named(error: DecodeError, value: bytes | None) -> DecodeError:
+def named(error: DecodeError, value: bytes | None, identifier: str) -> DecodeError:
     """Return a refused message's error, which begins with what the message is, if that is known.
 
     Parameters
     ----------
     error : DecodeError
     value : bytes or None
+    identifier : str
+        The format that refused it.
     """
     sentence = other_message(value)
-    if not sentence or isinstance(error, WriterSchemaError):  # the schema registry knows what it is
+    # The schema registry knows what it is, and a format is not its own remedy.
+    if (
+        not sentence
+        or isinstance(error, WriterSchemaError)
+        or f"read it as {identifier}" in sentence
+    ):
         return error
     bare = f"{sentence} ({error.bare or error.reason})"
     return type(error)(

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from itertools import repeat
-from operator import attrgetter
 from typing import Any
 
 import msgspec
@@ -14,12 +13,15 @@ import msgspec
 from cdc_formats.errors import MissingFieldError, SchemaError, TypeConversionError
 from cdc_formats.values.equality import unifier
 from cdc_formats.values.handling import ConversionError, Converter, Handling
-from cdc_formats.values.json_reader import json_reader, message_shape
+from cdc_formats.values.json_reader import json_reader
 from cdc_formats.values.masks import DROP, HMAC, REDACT, Masks
+from cdc_formats.values.numbers import INTEGER_BITS
 from cdc_formats.values.schema import ABSENT, Column, SqlType, complete, leaves, quote
 from cdc_formats.values.text import TEXT_TYPES
 from cdc_formats.values.times import EPOCH_TYPES, epoch_unit
-from cdc_formats.values.types import TYPES, converter, placeholder_forms
+from cdc_formats.values.types import TYPES, canonical_type, converter, placeholder_forms
+
+from .shapes import row_shape, row_struct
 
 # --------------------------------------------------------------------------------------------------
 # Masked columns: their types in the result, and their values.
@@ -197,7 +199,10 @@ class RowConverter:
         pairs = tuple(zip(columns, each, strict=True))
         self.results = tuple(result_column(column, how.masks) for column, how in pairs)
         self.converters = tuple(masked(to(column, how), column, how.masks) for column, how in pairs)
-        self.direct = tuple(map(_is_direct, direct or repeat(True), columns, each))
+        self.direct = tuple(
+            may_be and how.masks.kind(column.name) is None
+            for may_be, (column, how) in zip(direct or repeat(True), pairs, strict=False)
+        )
         self.required = tuple(
             index for index, column in enumerate(self.results) if not column.nullable
         )
@@ -206,7 +211,11 @@ class RowConverter:
         self.key_indices = key_indices(columns, unique_key)
         self.shape: Any = dict[str, Any] if untyped else row_shape(self.names)
         self.key_shape = self.shape if untyped else row_shape(self.names, only=self.key_indices)
-        self.spelled = untyped or _has_text(columns)
+        self.spelled = untyped or any(
+            leaf.name in (*TEXT_TYPES, "VARIANT")
+            for column in columns
+            for leaf in leaves(column.type)
+        )
         self._placeholders = [
             (index, forms)
             for index, (column, how) in enumerate(pairs)
@@ -218,6 +227,52 @@ class RowConverter:
     def read(self) -> Callable[[bytes], Any]:
         """The function from JSON text to an image."""
         return json_reader(self.shape, spelled=self.spelled)
+
+    def struct(
+        self,
+        indices: Sequence[int],
+        names: Sequence[str],
+        missing: Any = ABSENT,
+        base: type[msgspec.Struct] = msgspec.Struct,
+        missing_mark: str = "",
+    ) -> Any:
+        """Return a msgspec struct of some columns; the others are `ABSENT`.
+
+        An integer that the producer writes as a JSON number is checked by the struct; the
+        converters check all other values.
+
+        Parameters
+        ----------
+        indices : sequence of int
+            The columns.
+        names : sequence of str
+            The names of all columns in the message.
+        missing : Any
+            Same as in `shapes.row_struct`.
+        base : type
+        missing_mark : str
+            Same as `Images.missing_mark`.
+        """
+        types = {
+            index: canonical_type(column.type) | None
+            for index, (column, how) in enumerate(zip(self.columns, self.handlings, strict=True))
+            if column.type.name in INTEGER_BITS and how.native
+        }
+        absent = {f"c{at}": ABSENT for at in range(len(self.names)) if at not in indices}
+        if missing_mark:
+            # A mark has no value that this type accepts.
+            marks = [(f"m{index}", None, None) for index in indices]
+            marked = {f"m{index}": names[index] + missing_mark for index in indices}
+            base = msgspec.defstruct("Marked", marks, bases=(base,), rename=marked, gc=False)
+        return row_struct(
+            {index: names[index] for index in indices},
+            types,
+            missing,
+            bases=(base,),
+            namespace=absent,
+            # Required fields cannot follow the optional ones of the base by position.
+            kw_only=missing is msgspec.NODEFAULT,
+        )
 
     def has_placeholder(self, image: Image) -> bool:
         """Return whether a value of an image is the unavailable-value placeholder.
@@ -232,6 +287,13 @@ class RowConverter:
         if isinstance(image, msgspec.Struct):
             return msgspec.structs.astuple(image)
         return tuple(map(image.get, self.names, self._absent))
+
+    def present(self, image: Image) -> dict[str, Any]:
+        """Return an image's values by the names of its columns, as a mapping that can be changed."""
+        if isinstance(image, Mapping):
+            return dict(image)
+        pairs = zip(self.names, self.raw(image), strict=True)
+        return {name: value for name, value in pairs if value is not ABSENT}
 
     def row(self, image: Image, path: str) -> tuple[Any, ...]:
         """Convert an image.
@@ -341,99 +403,6 @@ class RowConverter:
         return MissingFieldError(reason + there + hint, path, bare=reason + hint)
 
 
-def _is_direct(may_be: bool, column: Column, handling: Handling) -> bool:
-    return may_be and handling.masks.kind(column.name) is None
-
-
-def _has_text(columns: Sequence[Column]) -> bool:
-    types = (leaf.name for column in columns for leaf in leaves(column.type))
-    return any(name in (*TEXT_TYPES, "VARIANT") for name in types)
-
-
-def row_shape(names: Sequence[str], *, only: Sequence[int] | None = None) -> Any:
-    """Return a msgspec struct with a field ``c<index>`` for each name; missing ones are `ABSENT`.
-
-    If a column's name has characters that a msgspec field cannot have, images are read as mappings.
-
-    Parameters
-    ----------
-    names : sequence of str
-    only : sequence of int or None
-        The columns that have a field; None for all.
-    """
-    if any(char in '"\\' or char < " " for name in names for char in name):
-        return dict[str, Any]
-    indices = range(len(names)) if only is None else only
-    fields: list[Any] = [(f"c{index}", Any, ABSENT) for index in indices]
-    return msgspec.defstruct(
-        "Row", fields, rename={f"c{index}": names[index] for index in indices}, gc=False
-    )
-
-
-def message_reader(
-    rows: RowConverter,
-    base: type[msgspec.Struct],
-    after: str,
-    before: str = "",
-    *,
-    key_before: bool = False,
-    sparse: bool = False,
-    many: bool = False,
-    names: Mapping[str, str] | None = None,
-) -> Callable[[bytes], Any]:
-    """Return the function from JSON text to a message with row images.
-
-    Parameters
-    ----------
-    rows : RowConverter
-    base : type
-        The message's other fields.
-    after, before : str
-        The fields that hold images; one is within another if it is ``outer.inner``. Empty: there is
-        none.
-    key_before : bool
-        Whether only the key of `before` is read, except where a column of `after` is unknown, which
-        `before` may have.
-    sparse : bool
-        Whether a column that `after` lacks is unknown.
-    many : bool
-        Whether the fields hold arrays of images.
-    names : mapping or None
-        The fields' names in the message where they differ.
-
-    Raises
-    ------
-    MalformedMessageError
-        From the returned function.
-    """
-
-    def reader(before_image: Any) -> Callable[[bytes], Any]:
-        images = {name: of for name, of in ((after, rows.shape), (before, before_image)) if name}
-        typed = {name: (list[of | None] if many else of) | None for name, of in images.items()}  # type: ignore[valid-type]
-        return json_reader(message_shape(base, typed, names or {}), spelled=rows.spelled)
-
-    whole = reader(rows.shape)
-    if not key_before:
-        return whole
-    key_only, row_of = reader(rows.key_shape), attrgetter(after)
-
-    def read(text: bytes) -> Any:
-        message = key_only(text)
-        image = row_of(message)
-        unknown = image is not None and (
-            rows.has_placeholder(image) or (sparse and ABSENT in rows.raw(image))
-        )
-        return whole(text) if unknown else message
-
-    return read
-
-
-def _spelled(name: str, columns: Iterable[str]) -> str:
-    """Return the column that differs by case alone, which messages tell apart."""
-    near = next((each for each in columns if each.lower() == name.lower()), "")
-    return f": did you mean {near}?" if near else ""
-
-
 def key_indices(columns: Sequence[Column], names: Sequence[str]) -> tuple[int, ...]:
     """Return the indices of the key's columns.
 
@@ -445,9 +414,13 @@ def key_indices(columns: Sequence[Column], names: Sequence[str]) -> tuple[int, .
     positions = {column.name: index for index, column in enumerate(columns)}
     missing = [name for name in names if name not in positions]
     if missing:
+        near = next(
+            (f": did you mean {name}?" for name in positions if name.lower() == missing[0].lower()),
+            "",
+        )
         raise SchemaError(
             f"primary key column {', '.join(missing)} is not declared; the columns are "
-            f"{', '.join(positions)}{_spelled(missing[0], positions)}"
+            f"{', '.join(positions)}{near}"
         )
     indices = tuple(positions[name] for name in names)
     for index in indices:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from operator import attrgetter
 from typing import Any
 
@@ -16,7 +16,6 @@ from cdc_formats.errors import (
 from cdc_formats.events import (
     DELETE,
     INSERT,
-    UPDATE_AFTER,
     UPDATE_BEFORE,
     Event,
     Headers,
@@ -25,11 +24,12 @@ from cdc_formats.events import (
     RowKind,
     unknown_operation,
 )
-from cdc_formats.values.json_reader import json_reader, message_shape
+from cdc_formats.values.json_reader import json_reader
 from cdc_formats.values.schema import ABSENT
 
 from .envelope import Envelope, Path, TableFilter
-from .rows import Image, RowConverter, message_reader, row_shape
+from .rows import Image, RowConverter
+from .shapes import row_shape
 
 
 class ScalarReader:
@@ -59,7 +59,7 @@ class ScalarReader:
         self.before = envelope.before if reads_before else ""
         self.changed_only = envelope.images.before_has == "changed columns"
         self.single = UPDATE_BEFORE in envelope.kinds.values()
-        self.sparse = not envelope.images.missing_is_null and envelope.columnar.lacks_nulls is None
+        self.sparse = not envelope.images.missing_is_null and envelope.images.partial is None
         self.message = self._message_reader()
         fields = [field for field in (envelope.after, envelope.before) if field]
         self.paths, self.rows_in = (
@@ -73,19 +73,35 @@ class ScalarReader:
         self.operation_types = {str, *map(type, envelope.kinds)}
 
     def _message_reader(self) -> Callable[[bytes], Any]:
-        envelope = self.envelope
-        return message_reader(
-            self.rows,
-            envelope.fields,
-            envelope.after,
-            self.before,
-            key_before=self.keyed
-            and bool(envelope.after and self.before)
-            and not self.changed_only,
-            sparse=self.sparse,
-            many=envelope.images.many != "one",
-            names=envelope.images.names,
-        )
+        """Return the function from JSON text to a message with row images.
+
+        A keyed reader reads only the key of the row before, except where a column of the row after
+        is unknown, which the row before may have.
+        """
+        envelope, rows = self.envelope, self.rows
+
+        def reader(before: Any) -> Callable[[bytes], Any]:
+            after, before = (
+                of | None if name else None
+                for name, of in ((envelope.after, rows.shape), (self.before, before))
+            )
+            shape = envelope.struct(envelope.fields, after, before)
+            return json_reader(shape, spelled=rows.spelled)
+
+        whole = reader(rows.shape)
+        if not (self.keyed and envelope.after and self.before) or self.changed_only:
+            return whole
+        key_only, row_of = reader(rows.key_shape), attrgetter(envelope.after)
+
+        def read(text: bytes) -> Any:
+            message = key_only(text)
+            image = row_of(message)
+            unknown = image is not None and (
+                rows.has_placeholder(image) or (self.sparse and ABSENT in rows.raw(image))
+            )
+            return whole(text) if unknown else message
+
+        return read
 
     def guarded(self, *roots: Path) -> Reader:
         """Return this reader, which ignores other tables' messages even if they are damaged.
@@ -102,7 +118,12 @@ class ScalarReader:
     def __call__(
         self, key: bytes | None, value: bytes | None, headers: Headers = ()
     ) -> Sequence[Event] | Ignored:
-        return Ignored.TOMBSTONE if value is None else self.events(self.message(value), value)
+        if value is None:
+            return Ignored.TOMBSTONE
+        message = self.message(value)
+        if self.envelope.operation_header:
+            self.envelope.set_operation(message, headers)
+        return self.events(message, value)
 
     def events(
         self, message: Any, value: bytes, root: str = "$", rows: RowConverter | None = None
@@ -131,9 +152,11 @@ class ScalarReader:
         if kind is None:
             raise self._unknown(message, root)
         events = self._events(message, value, kind, operation, root, rows)
-        if envelope.adjust is not None:
+        partial = envelope.images.partial
+        adjust = envelope.adjust if partial is None else partial.mark
+        if adjust is not None:
             for index, event in enumerate(events):
-                envelope.adjust(event, value, index, self.keyed)
+                adjust(event, value, index, self.keyed)
         return events
 
     def _operation(self, message: Any, root: str) -> Any:
@@ -261,18 +284,11 @@ def _row_before_reader(
         return None
     prefix = envelope.images.before_prefix
     shape: Any = rows.shape if rows.untyped else row_shape([prefix + name for name in rows.names])
-    shape = (
-        message_shape(envelope.fields, {envelope.after: shape | None}, envelope.images.names)
-        if envelope.after
-        else shape
-    )
-    read, row_of = (
-        json_reader(shape, spelled=rows.spelled),
-        attrgetter(envelope.after) if envelope.after else None,
-    )
+    shape = envelope.struct(envelope.fields, shape | None) if envelope.after else shape
+    read = json_reader(shape, spelled=rows.spelled)
 
     def row_before(text: bytes) -> Image | None:
-        image: Any = read(text) if row_of is None else row_of(read(text))
+        image: Any = attrgetter(envelope.after)(read(text)) if envelope.after else read(text)
         if isinstance(image, msgspec.Struct):
             return None if all(value is ABSENT for value in rows.raw(image)) else image
         # No struct has the names of these columns.
@@ -287,118 +303,3 @@ def _row_before_reader(
 
 def _json_path(root: str, path: Sequence[str]) -> str:
     return ".".join((root, *path))
-
-
-# --------------------------------------------------------------------------------------------------
-# Rows that are incomplete in MySQL's log, as written by Canal and Maxwell.
-#
-# With ``binlog_row_image=MINIMAL`` an update has the primary key and the columns that the statement
-# set, and a delete has the primary key. ``NOBLOB`` omits unchanged TEXT and BLOB columns. If the
-# setting is not declared, a message is treated as minimal in two cases: an update without a changed
-# column in ``old``, and an update or delete with only the primary key. If the table's primary key is
-# unknown, the second case is an update with a single column, which changed.
-#
-# In all other messages a missing column is NULL: it was added to the table later, or Maxwell omits
-# NULLs (``output_nulls=false``).
-
-WHOLE_ROWS = (
-    "configure MySQL to write whole rows (binlog_row_image=FULL; if it does, set the option "
-    "binlog_row_image)"
-)
-"""The remedy in errors about a row that lacks columns."""
-
-Names = Callable[[str], Collection[str]]
-"""A function from a field of the message, ``data`` or ``old``, to all names in it, declared or not.
-It parses the message again."""
-
-
-class PartialRows:
-    """Recognises rows whose missing columns are unchanged, not NULL.
-
-    Parameters
-    ----------
-    rows : RowConverter
-    row_image : str or None
-        The server's ``binlog_row_image``; None if it is not declared.
-    """
-
-    def __init__(self, rows: RowConverter, row_image: str | None) -> None:
-        self.rows, self.row_image = rows, row_image
-
-    def mark(self, event: Event, key: Collection[str], names: Names, *, changed: bool) -> None:
-        """Mark an event whose missing columns are unchanged, not NULL.
-
-        Parameters
-        ----------
-        event : Event
-        key : collection of str
-            The primary key's columns; empty if unknown.
-        names : callable
-        changed : bool
-            Whether an update names a column that changed, declared or not.
-        """
-        if event.kind is INSERT:
-            return
-        present = self._present(event.before if event.kind is DELETE else event.after)
-        if present is None or self.row_image is not None:
-            event.sparse = present is not None
-        elif event.kind is UPDATE_AFTER and not changed:
-            event.sparse = True
-        elif key or event.kind is DELETE:
-            event.sparse = _within(present, key) and _within(names("data"), key)
-        else:
-            # If the key is unknown, a single changed column is treated as the key.
-            event.sparse = len(present) == 1 and set(names("data")) == set(names("old"))
-
-    def nulls(self, kind: Any, image: Any, old: Any, key: Collection[str]) -> bool:
-        """Return whether a row's missing columns are certainly NULL, from declared columns only.
-
-        Parameters
-        ----------
-        kind : RowKind
-        image, old : Struct or mapping
-            The row, and the columns of it that changed; None: `old` is missing.
-        key : collection of str
-            The primary key's columns; empty if unknown.
-        """
-        present = self._present(image)
-        if present is None or kind is INSERT:
-            return present is None or bool(present)
-        changed = kind is DELETE or (
-            old is not None and any(value is not ABSENT for value in self.rows.raw(old))
-        )
-        other = not _within(present, (*key, *self.rows.unique_key))
-        return self.row_image is None and changed and other and len(present) > 1
-
-    def _present(self, image: Any) -> set[str] | None:
-        """Return an image's declared columns; None if it has all, or if every image is whole."""
-        if self.row_image == "FULL":
-            return None
-        present = {
-            name
-            for name, value in zip(self.rows.names, self.rows.raw(image), strict=True)
-            if value is not ABSENT
-        }
-        return None if len(present) == len(self.rows.names) else present
-
-
-def require_same_key(
-    what: str, unique_key: Collection[str], key: Collection[Any], path: str
-) -> None:
-    """Raise for an update if a column of the declared key is not in the table's primary key.
-
-    Raises
-    ------
-    MissingBeforeImageError
-    """
-    if other := next((name for name in unique_key if name not in key), None):
-        raise MissingBeforeImageError(
-            f"{what}, and `{other}` is not in the table's primary key, so it may have changed: "
-            f"{WHOLE_ROWS}",
-            path,
-        )
-
-
-def _within(names: Collection[str], key: Collection[Any]) -> bool:
-    # A message's key can have any JSON values, which a set could not have.
-    return all(name in key for name in names)

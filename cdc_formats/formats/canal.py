@@ -52,14 +52,16 @@ Source: Canal's FlatMessage, MQMessageUtils and EventType; Flink's CanalJsonDese
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from cdc_formats.decoding.envelope import (
+    WHOLE_ROWS,
     Columnar,
     Envelope,
     Images,
+    PartialRows,
     epoch_ms,
     int_map,
     table_event,
@@ -67,22 +69,19 @@ from cdc_formats.decoding.envelope import (
     text_list,
 )
 from cdc_formats.decoding.rows import RowConverter
-from cdc_formats.decoding.scalar_reader import WHOLE_ROWS, PartialRows, require_same_key
+from cdc_formats.decoding.shapes import fields_struct
 from cdc_formats.encoding import EnvelopeEncoder
-from cdc_formats.errors import MissingFieldError
 from cdc_formats.events import (
     DELETE,
     INSERT,
     UPDATE_AFTER,
     ControlEvent,
-    Event,
     Headers,
     Ignored,
 )
 from cdc_formats.format import Encoder, Format, MetadataColumn, choice
 from cdc_formats.values.handling import Handling
-from cdc_formats.values.json_reader import fields_struct, read_object
-from cdc_formats.values.schema import ABSENT, Column
+from cdc_formats.values.schema import Column
 
 KINDS = {"INSERT": INSERT, "UPDATE": UPDATE_AFTER, "DELETE": DELETE}
 _DDL = dict.fromkeys(
@@ -193,7 +192,6 @@ class CanalJson(CanalFormat):
 
         The scalar decoder reads rows that may lack unchanged columns.
         """
-        partial = PartialRows(rows, self.binlog_row_image)
         return Envelope(
             fields=MESSAGE,
             operation=("type",),
@@ -209,19 +207,11 @@ class CanalJson(CanalFormat):
                 many="array",
                 before_has="changed columns",
                 missing_is_null=self.binlog_row_image == "FULL",
+                partial=PartialRows(rows, self.binlog_row_image, "pk_names", in_arrays=True),
                 deleted_in_either=True,
             ),
-            adjust=lambda event, value, index, keyed: _mark_partial(
-                event, value, index, partial, rows.unique_key if keyed else ()
-            ),
             attributes={"database": ("database", None), "table": ("table", None)},
-            columnar=Columnar(
-                plain={"is_ddl": (False, None)},
-                needs_before=True,
-                lacks_nulls=lambda message, kind, row, old: partial.nulls(
-                    kind, row, old, text_list(message.pk_names) or ()
-                ),
-            ),
+            columnar=Columnar(plain={"is_ddl": (False, None)}, needs_before=True),
         )
 
 
@@ -231,54 +221,6 @@ MESSAGE = fields_struct(
     rename={"is_ddl": "isDdl", "pk_names": "pkNames", "sql_type": "sqlType"},
 )
 """The fields read from a message; `rows.message_reader` adds the rows."""
-
-
-def _mark_partial(
-    event: Event, value: bytes, index: int, partial: PartialRows, unique_key: Sequence[str]
-) -> None:
-    """Mark an event whose missing columns are unchanged, not NULL.
-
-    It is an error if its key may have changed.
-    """
-    image = event.before if event.kind is DELETE else event.after
-    if event.kind is INSERT or ABSENT not in partial.rows.raw(image):
-        return
-    keys = text_list(event.message.pk_names) or []
-
-    def names(field: str) -> Collection[str]:
-        message = read_object(value)
-        image: Mapping[str, Any] = (message[field] or message["old"])[index]
-        return image
-
-    # The reader skips undeclared columns: read the message again to find them in `old`.
-    changed = (
-        event.kind is DELETE
-        or any(value is not ABSENT for value in partial.rows.raw(event.before))
-        or bool(names("old"))
-    )
-    partial.mark(event, {*keys, *unique_key}, names, changed=changed)
-    if event.sparse and event.kind is UPDATE_AFTER:
-        _require_key(event, partial.rows, unique_key, keys)
-
-
-def _require_key(
-    event: Event, rows: RowConverter, unique_key: Sequence[str], names: Sequence[str]
-) -> None:
-    """Raise for a partial update without declared columns, or with another key than `names`.
-
-    `names` is the table's primary key.
-    """
-    present = [
-        name
-        for name, value in zip(rows.names, rows.raw(event.after), strict=True)
-        if value is not ABSENT
-    ]
-    if not present:
-        raise MissingFieldError(
-            f"the update has none of the declared columns: {WHOLE_ROWS}", event.after_path
-        )
-    key = [name for name in unique_key if name in present]
-    require_same_key("the update lacks columns", key, names, event.before_path)
 
 
 class _Encoder(EnvelopeEncoder):

@@ -40,11 +40,12 @@ from typing import Any
 
 from cdc_formats.decoding.envelope import Codes, Envelope, Images
 from cdc_formats.decoding.rows import RowConverter
+from cdc_formats.decoding.shapes import fields_struct
 from cdc_formats.encoding import RowWriter, writes_iso
 from cdc_formats.errors import MissingFieldError
 from cdc_formats.events import SHORT_STRINGS, KeyValue, Position, RowKind
 from cdc_formats.format import Encoder, Format, choice
-from cdc_formats.values.json_reader import fields_struct, json_bytes
+from cdc_formats.values.json_reader import json_bytes
 from cdc_formats.values.schema import Column, columns as to_columns
 
 from .debezium.position import position_of

@@ -65,11 +65,12 @@ from cdc_formats.decoding.envelope import (
     timestamp,
 )
 from cdc_formats.decoding.rows import RowConverter
+from cdc_formats.decoding.shapes import fields_struct
 from cdc_formats.errors import FormatOptionError
 from cdc_formats.events import ControlEvent, Event, Headers, Ignored, RowKind
 from cdc_formats.format import Format, MetadataColumn, RowNames, choice, names_in_row
 from cdc_formats.values.handling import Handling
-from cdc_formats.values.json_reader import fields_struct, json_text, read_object
+from cdc_formats.values.json_reader import json_text, read_object
 from cdc_formats.values.schema import ABSENT
 
 USUAL_PREFIX = "BI_"

@@ -62,10 +62,12 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 from cdc_formats.decoding.envelope import (
+    WHOLE_ROWS,
     Codes,
     Columnar,
     Envelope,
     Images,
+    PartialRows,
     bigint,
     epoch_s,
     text,
@@ -73,11 +75,10 @@ from cdc_formats.decoding.envelope import (
     unraw,
 )
 from cdc_formats.decoding.rows import RowConverter
-from cdc_formats.decoding.scalar_reader import WHOLE_ROWS, PartialRows, require_same_key
+from cdc_formats.decoding.shapes import fields_struct
 from cdc_formats.encoding import EnvelopeEncoder
 from cdc_formats.errors import MissingFieldError
 from cdc_formats.events import (
-    Event,
     Ignored,
     Position,
     RowKind,
@@ -88,7 +89,6 @@ from cdc_formats.events import (
 )
 from cdc_formats.format import Encoder, MetadataColumn, choice
 from cdc_formats.values.handling import Handling
-from cdc_formats.values.json_reader import fields_struct, read_object
 from cdc_formats.values.schema import Column
 
 from .canal import MysqlFormat
@@ -158,17 +158,6 @@ class MaxwellJson(MysqlFormat):
         self, rows: RowConverter, metadata: Sequence[str] = (), *, positions: bool = False
     ) -> Envelope | None:
         """Return where the operation and the rows are; the scalar decoder reads partial rows."""
-        partial = PartialRows(rows, self.binlog_row_image)
-
-        def mark_partial(event: Event, value: bytes, _: int, keyed: bool) -> None:
-            declared = rows.unique_key if keyed else ()
-            key = _key_names(event.message, declared)
-            changed = event.before is not None
-            is_update = event.kind is RowKind.UPDATE_AFTER
-            if is_update and not changed and self.binlog_row_image != "FULL":
-                require_same_key("the update has no `old`", declared, key, "$.old")
-            partial.mark(event, key, lambda field: read_object(value)[field], changed=changed)
-
         return Envelope(
             fields=_Message,
             operation=("type",),
@@ -178,16 +167,12 @@ class MaxwellJson(MysqlFormat):
             before="old",
             deleted="data",
             images=Images(
-                before_has="changed columns", missing_is_null=self.binlog_row_image == "FULL"
+                before_has="changed columns",
+                missing_is_null=self.binlog_row_image == "FULL",
+                partial=PartialRows(rows, self.binlog_row_image, "primary_key_columns"),
             ),
-            adjust=mark_partial,
             attributes={"database": ("database", None), "table": ("table", None)},
-            columnar=Columnar(
-                needs_before=True,
-                lacks_nulls=lambda message, kind, row, old: partial.nulls(
-                    kind, row, old, _key_names(message, ())
-                ),
-            ),
+            columnar=Columnar(needs_before=True),
         )
 
     def encoder(
@@ -228,12 +213,6 @@ _Message = fields_struct(
     "type database table data old ts primary_key_columns xoffset commit server_id",
     raw="position xid",
 )
-
-
-def _key_names(message: Any, unique_key: Sequence[str]) -> Sequence[str]:
-    """Return the primary key's columns that a message names, or the declared ones."""
-    names = message.primary_key_columns
-    return names if isinstance(names, list) else unique_key
 
 
 class _Encoder(EnvelopeEncoder):

@@ -66,6 +66,7 @@ from cdc_formats.decoding.envelope import (
 )
 from cdc_formats.decoding.rows import RowConverter
 from cdc_formats.decoding.scalar_reader import ScalarReader
+from cdc_formats.decoding.shapes import fields_struct
 from cdc_formats.encoding import EnvelopeEncoder
 from cdc_formats.errors import MissingFieldError
 from cdc_formats.events import (
@@ -80,7 +81,7 @@ from cdc_formats.events import (
     malformed,
 )
 from cdc_formats.format import Encoder, Format, MetadataColumn, choice, table_filter
-from cdc_formats.values.json_reader import fields_struct, json_reader, read_object
+from cdc_formats.values.json_reader import json_reader, read_object
 from cdc_formats.values.schema import Column
 
 _MISSING = "_isMissing"

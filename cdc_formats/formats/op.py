@@ -16,9 +16,9 @@ op         rows
 
 These are the default ``codes``. A code is text, a number or a boolean, and stands for ``+I``,
 ``-U``, ``+U`` or ``-D``, or for the reason why a message has no rows (``TRUNCATE``, ``HEARTBEAT``,
-...). Other operations are errors. With a code for ``-U``, the row before an update is a message of
-its own; a keyed stage drops it, so that the old row remains after an update that changes the
-primary key, as in changelog-json. A message without `row_field` is the row. Dots in the name of a
+...). Other operations are errors, as is a record without the header `op_header`. With a code for
+``-U``, the row before an update is a message of its own; a keyed stage drops it, so that the old row
+remains after an update that changes the primary key, as in changelog-json. A message without `row_field` is the row. Dots in the name of a
 field lead into an object:
 
 ===============================  =======================================================================================
@@ -37,6 +37,17 @@ rows with ``_fivetran_deleted``  ``op_field="_fivetran_deleted"``,
                                  ``codes={False: "+U", True: "-D"}``
 GoldenGate, row mode             ``op_field="op_type"``, ``position_field="pos"``,
                                  ``missing_columns="unchanged"``
+Sequin                           ``op_field="action"``, ``row_field="record"``,
+                                 ``before_field="changes"``, ``before_columns="changed"``,
+                                 ``position_field="metadata.commit_lsn"``,
+                                 ``position_index_field="metadata.commit_idx"``,
+                                 ``codes={"read": "+I", "insert": "+I", "update": "+U", "delete": "-D"}``
+SharePlex, Alibaba DTS's         ``op_field="meta.op"``, ``row_field="data"``,
+SharePlex JSON                   ``before_field="key"``, ``missing_columns="unchanged"``,
+                                 ``position_field="meta.scn"``, ``position_index_field="meta.seq"``,
+                                 ``codes={"ins": "+I", "upd": "+U", "del": "-D"}``
+Redpanda Connect, outbox topics  ``op_header="operation"``,
+                                 ``codes={"read": "+I", "insert": "+I", "update": "+U", "delete": "-D"}``
 ===============================  =======================================================================================
 
 Changelog mode: all with `before_field`, `before_prefix` or a code for ``-U``; otherwise ``+I``,
@@ -46,13 +57,15 @@ or its key, as its row; with `row_field`, also in `before_field`.
 Absent and null: by default a row without one of the declared columns is an error, because producers
 differ: ``missing_columns="null"`` is for those that omit NULLs, ``"unchanged"`` for those that omit
 columns that did not change. The latter are completed by ChangelogNormalize. A row before an update
-that lacks columns is only used for its key, unless missing columns are NULL.
+that lacks columns is only used for its key, unless missing columns are NULL or
+``before_columns="changed"``. If that row then has no declared column, it is unknown: PostgreSQL logs old
+values only with REPLICA IDENTITY FULL.
 
 Types: JSON numbers and text, bytes base64, times as text. No unit of a number is guessed.
 
 Position: `position_field`, an integer or text of digits that grows with the source's log, up to 128
-bits; there is one history. A ``+I`` without it, as in a full load, has none: it is applied as it
-arrives.
+bits; with `position_index_field`, two numbers of 64 bits each. There is one history. A ``+I`` without
+it, as in a full load, has none: it is applied as it arrives.
 
 Differs from Flink: Flink has no such format; FROM_CHANGELOG reads such rows from a table, with text
 as operations.
@@ -62,7 +75,7 @@ Source: the documentation of the producers above; FLIP-564.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from operator import attrgetter
@@ -84,8 +97,6 @@ from cdc_formats.events import (
     Position,
     RowKind,
     digits,
-    integer,
-    malformed,
 )
 from cdc_formats.format import Format, MetadataColumn, RowNames, choice, names_in_row
 from cdc_formats.values.json_reader import read_json
@@ -106,6 +117,8 @@ class OpJson(Format):
     ----------
     op_field : str
         The field with the operation; dots lead into objects.
+    op_header : str or None
+        The Kafka header with the operation, instead of `op_field`.
     codes : mapping
         By the operation, ``+I``, ``-U``, ``+U``, ``-D``, or the reason why the message has no rows;
         it can be a JSON text. A number or a boolean is equal to its text.
@@ -115,8 +128,12 @@ class OpJson(Format):
         The field with the row before an update, next to `row_field`.
     before_prefix : str or None
         The prefix of the columns of the row before an update, which are next to the row's columns.
+    before_columns : {"all", "changed"}
+        The columns in `before_field`: those of the whole row, or only those that changed.
     position_field : str or None
         The field with the position in the source's log: an integer, or text of digits.
+    position_index_field : str or None
+        The field with the order of changes with one position, as `position_field`.
     missing_columns : {"fail", "null", "unchanged"}
         The meaning of a declared column that a row lacks.
     time_zone : str or None
@@ -127,11 +144,14 @@ class OpJson(Format):
     sampler = "cdc_formats.topics.samplers.messages:OpSampler"
 
     op_field: str = "op"
+    op_header: str | None = None
     codes: Any = field(default=(("I", "+I"), ("U", "+U"), ("D", "-D")), hash=False)
     row_field: str | None = None
     before_field: str | None = None
     before_prefix: str | None = None
+    before_columns: str = choice("all", "changed")
     position_field: str | None = None
+    position_index_field: str | None = None
     missing_columns: str = choice("fail", "null", "unchanged")
     time_zone: str | None = None
 
@@ -168,6 +188,8 @@ class OpJson(Format):
         befores = [
             name for name in ("before_field", "before_prefix") if getattr(self, name) is not None
         ]
+        if self.before_columns == "changed" and self.before_field is None:
+            raise FormatOptionError("op-json: before_columns='changed' needs before_field")
         if len(befores) > 1 or (befores and self._single):
             second = (
                 "before_prefix"
@@ -179,7 +201,7 @@ class OpJson(Format):
             )
 
     def _check_masks(self) -> None:
-        for name in ("op_field", "position_field"):
+        for name in ("op_field", "position_field", "position_index_field"):
             path = self._paths.get(name, ("",))
             if self.handling.masks.kind(path[-1]) is not None:
                 raise FormatOptionError(
@@ -188,13 +210,27 @@ class OpJson(Format):
                 )
 
     @property
+    def reads_headers(self) -> bool:
+        """Whether the operation is in a header."""
+        return self.op_header is not None
+
+    @property
     def _paths(self) -> dict[str, tuple[str, ...]]:
         """The paths of the fields, by the options."""
         names = {
             name: getattr(self, name)
-            for name in ("op_field", "position_field", "row_field", "before_field")
+            for name in (
+                "op_field",
+                "position_field",
+                "position_index_field",
+                "row_field",
+                "before_field",
+            )
         }
-        return {name: tuple(path.split(".")) for name, path in names.items() if path is not None}
+        paths = {name: tuple(path.split(".")) for name, path in names.items() if path is not None}
+        # No message has a field with this name.
+        header = {"op_field": (f"header {self.op_header}",)}
+        return paths if self.op_header is None else paths | header
 
     @property
     def _kinds(self) -> dict[Any, RowKind | Ignored]:
@@ -238,11 +274,18 @@ class OpJson(Format):
 
         The scalar decoder reads rows that lack columns, unless these columns are NULL.
         """
-        struct, names = _fields(self._paths)
+        names = {option: _attribute(path) for option, path in self._paths.items()}
         after, before = names.get("row_field", ""), names.get("before_field", "")
+        position, index = map(names.get, ("position_field", "position_index_field"))
         return Envelope(
-            fields=struct,
+            fields=_struct(
+                self._paths.values(),
+                operation=property(attrgetter(names["op_field"])),
+                position=property(attrgetter(position) if position else lambda message: None),
+                position_index=property(attrgetter(index) if index else lambda message: None),
+            ),
             operation=(names["op_field"],),
+            operation_header=self.op_header or "",
             kinds=self._kinds,
             codes=Codes(are_text=False, or_else=": add it to codes"),
             inspect=self._require_operation,
@@ -251,6 +294,7 @@ class OpJson(Format):
             before=before,
             deleted=after,
             images=Images(
+                before_has="changed columns" if self.before_columns == "changed" else "all columns",
                 before_prefix=self.before_prefix or "",
                 deleted_in_either=bool(after and before),
                 remedy="Write the deleted row, or its key, into it or into row_field",
@@ -261,7 +305,8 @@ class OpJson(Format):
     def _require_operation(self, message: Any, kind: RowKind | Ignored | None) -> None:
         if kind is None and message.operation is None:
             raise MissingFieldError(
-                f"`{self._paths['op_field'][-1]}` is missing or null", f"$.{self.op_field}"
+                f"`{self._paths['op_field'][-1]}` is missing or null",
+                ".".join(("$", *self._paths["op_field"])),
             )
 
     def _adjust(
@@ -283,7 +328,12 @@ class OpJson(Format):
             values = rows.raw(event.before)
             # A part of the key that is not in the row before did not change.
             absent = {at for at, each in enumerate(values) if each is ABSENT} - {*rows.key_indices}
-            whole = keyed or self.missing_columns == "null" or not absent
+            whole = (
+                keyed
+                or self.before_columns == "changed"
+                or self.missing_columns == "null"
+                or not absent
+            )
             event.before = (
                 event.before if whole and any(each is not ABSENT for each in values) else None
             )
@@ -334,13 +384,14 @@ class OpJson(Format):
                 f"`{path.rpartition('.')[2]}` is missing or null: write it, or use order='arrival'",
                 path,
             )
-        if isinstance(value, str):
-            number = digits(value, 128, path)
-        elif type(value) is int:
-            number = integer(value, 128, path)
-        else:
-            raise malformed("an integer or text of digits", value, path)
-        return Position("", *divmod(number, 2**64), None)
+        # Integers and text of digits are equal.
+        numbers = [
+            str(each) if type(each) is int else each for each in (value, message.position_index)
+        ]
+        if self.position_index_field is None:
+            return Position("", *divmod(digits(numbers[0], 128, path), 2**64), None)
+        index = digits(numbers[1], 64, f"$.{self.position_index_field}")
+        return Position("", digits(numbers[0], 64, path), index, None)
 
 
 def _codes(codes: Any) -> dict[str, str]:
@@ -383,38 +434,20 @@ def _is_integer(code: str) -> bool:
     return number.isascii() and number.isdigit() and len(number) < 10 and str(int(code)) == code
 
 
-def _fields(paths: Mapping[str, tuple[str, ...]]) -> tuple[type[msgspec.Struct], dict[str, str]]:
-    """Return the struct of the fields at paths, and their names in it by the options.
-
-    A field within another is ``outer.inner``.
-    """
-    names: dict[str, str] = {}
-    struct = _struct(paths, "", names)
-    read = {
-        option.partition("_")[0]: attrgetter(names[option])
-        for option in ("op_field", "position_field")
-        if option in names
-    }
-    properties = {
-        "operation": property(read["op"]),
-        "position": property(read.get("position", lambda message: None)),
-    }
-    return msgspec.defstruct("Fields", [], bases=(struct,), namespace=properties, gc=False), names
+def _attribute(path: Sequence[str]) -> str:
+    """Return the attribute with the field at a path: names in a message may have any characters."""
+    return ".".join(f"f{name.encode().hex()}" for name in path)
 
 
-def _struct(
-    paths: Mapping[str, tuple[str, ...]], outer: str, names: dict[str, str]
-) -> type[msgspec.Struct]:
-    fields: list[Any] = []
-    rename = {}
-    for number, first in enumerate(dict.fromkeys(path[0] for path in paths.values())):
-        name = f"f{number}"
-        inner = {option: path[1:] for option, path in paths.items() if path[0] == first}
-        if () in inner.values():
-            names[next(iter(inner))] = outer + name
-            fields.append((name, Any, None))
-        else:
-            nested = _struct(inner, f"{outer}{name}.", names)
-            fields.append((name, nested, msgspec.field(default_factory=nested)))
-        rename[name] = first
-    return msgspec.defstruct("Fields", fields, rename=rename, gc=False)
+def _struct(paths: Iterable[Sequence[str]], **properties: Any) -> type[msgspec.Struct]:
+    """Return the struct of the fields at paths; one within another is ``outer.inner``."""
+    inner: dict[str, list[Sequence[str]]] = {}
+    for first, *rest in paths:
+        inner.setdefault(first, []).extend([rest] if rest else [])
+    structs = {name: _struct(rest) if rest else None for name, rest in inner.items()}
+    fields: list[Any] = [
+        (_attribute([name]), of or Any, msgspec.field(default_factory=of) if of else None)
+        for name, of in structs.items()
+    ]
+    rename = {_attribute([name]): name for name in inner}
+    return msgspec.defstruct("Fields", fields, rename=rename, namespace=properties, gc=False)

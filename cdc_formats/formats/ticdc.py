@@ -61,6 +61,7 @@ from cdc_formats.decoding.envelope import (
     unraw,
 )
 from cdc_formats.decoding.rows import RowConverter
+from cdc_formats.decoding.shapes import fields_struct
 from cdc_formats.errors import MissingBeforeImageError, MissingFieldError, PartialImageError
 from cdc_formats.events import (
     DELETE,
@@ -73,8 +74,7 @@ from cdc_formats.events import (
     integer,
 )
 from cdc_formats.format import MetadataColumn
-from cdc_formats.values.json_reader import fields_struct, read_object
-from cdc_formats.values.schema import ABSENT
+from cdc_formats.values.json_reader import read_object
 
 from .canal import KINDS, MESSAGE, CanalFormat
 
@@ -194,9 +194,11 @@ def _require_whole(event: Event, rows: RowConverter) -> None:
         return
     if event.message.tidb.claim_check_location is not None:
         raise _elsewhere(event.message.tidb.claim_check_location)
-    if ABSENT in (values := rows.raw(event.before)) and _key_only(
-        event.message, rows.names, values
-    ):
+    keys, columns = unraw(event.message.pk_names), rows.present(event.before)
+    key_only = event.message.tidb.only_handle_key is True or (
+        isinstance(keys, list) and all(name in keys for name in columns)
+    )
+    if key_only and len(columns) < len(rows.names):
         raise MissingBeforeImageError(
             (
                 "the delete has only the key: set TiCDC's "
@@ -216,16 +218,6 @@ def commit_position(commit_ts: Any) -> Position:
     """
     number = integer(commit_ts, 64, "$._tidb.commitTs")
     return Position("", number, 0, number >> 18)
-
-
-def _key_only(message: Any, names: Sequence[str], values: Sequence[Any]) -> bool:
-    keys = unraw(message.pk_names)
-    rest = [
-        value
-        for name, value in zip(names, values, strict=True)
-        if not isinstance(keys, list) or name not in keys
-    ]
-    return message.tidb.only_handle_key is True or all(value is ABSENT for value in rest)
 
 
 def _elsewhere(location: Any) -> PartialImageError:

@@ -44,6 +44,8 @@ _READERS: dict[str, Converter] = {
     "base64-url-safe": partial(base64.b64decode, altchars=b"-_", validate=True),
     "latin1": lambda value: value.encode("latin-1"),
     "latin1 or hex": lambda value: value.encode("latin-1"),
+    # Text without the prefix has one digit: an error.
+    "bytea": lambda value: binascii.unhexlify(value[2:] if value.startswith("\\x") else "0"),
 }
 
 

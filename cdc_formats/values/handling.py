@@ -31,7 +31,7 @@ Rounding = Literal["error", "half_up"]
 
 @dataclass(frozen=True)
 class Handling:
-    """A producer's configurable value encodings, and the rounding of decimals with too many digits.
+    r"""A producer's configurable value encodings, and the rounding of decimals with too many digits.
 
     Parameters
     ----------
@@ -47,10 +47,10 @@ class Handling:
     epoch_unit : {"ms", "us", "ns"} or None
         The unit of an epoch number if the message's schema contains it; otherwise it follows from
         `time`.
-    binary : {"bytes", "base64", "base64-url-safe", "hex", "latin1", "latin1 or hex"} or None
-        The text form of bytes (``bytes`` is base64 in JSON). ``latin1 or hex``: text that may be
-        hexadecimal digits (``0x48``) is an error. ``None``: not declared: text in a
-        BINARY column is an error.
+    binary : {"bytes", "base64", "base64-url-safe", "hex", "bytea", "latin1", "latin1 or hex"} or None
+        The text form of bytes (``bytes`` is base64 in JSON). ``bytea``: as PostgreSQL, ``\\x48``.
+        ``latin1 or hex``: text that may be hexadecimal digits (``0x48``) is an error. ``None``: not
+        declared: text in a BINARY column is an error.
     bigint_unsigned : {"long", "precise"} or None
         The encoding of unsigned 64-bit numbers in a ``DECIMAL(20,0)`` column. ``long``: a JSON
         integer, in two's complement. ``precise``: base64 of the big-endian bytes, for every

@@ -6,8 +6,6 @@ number's original text. The reader is strict where Flink's (Jackson) is lenient:
 document, unescaped control characters, lone surrogates and encodings other than UTF-8 are errors
 here; a byte order mark is skipped by both. The frame of a schema registry is skipped, too
 (`frames`).
-
-The msgspec structs of messages: the fields that a format declares, and its rows.
 """
 
 from __future__ import annotations
@@ -15,11 +13,10 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from decimal import Decimal, InvalidOperation
 from functools import lru_cache
-from types import NoneType
-from typing import Any, TypeVar, get_args
+from typing import Any, TypeVar
 
 import msgspec
 from msgspec.structs import FieldInfo
@@ -77,6 +74,12 @@ def _spelled(text: str) -> Decimal:
     if "e" not in text and "E" not in text and "0.000000" not in text:
         return Decimal(text)
     return _decimal(text, NumberWithText)
+
+
+@lru_cache(maxsize=256)
+def fields_of(struct: type[msgspec.Struct]) -> tuple[FieldInfo, ...]:
+    """Return the fields of a struct; msgspec would evaluate all their types each time."""
+    return msgspec.structs.fields(struct)
 
 
 def json_reader(shape: type[T], *, spelled: bool = False) -> Callable[[bytes], T]:
@@ -164,7 +167,12 @@ def _malformed(error: Exception) -> MalformedMessageError:
     if reason == "Integer value out of range":
         reason = f"an integer of more than {MOST_DIGITS:,} digits cannot be read"
     prefix = "" if isinstance(error, msgspec.ValidationError) else "not JSON: "
-    return MalformedMessageError(prefix + reason, path.strip("`"))
+    # The name of an unknown field is data of the message.
+    return MalformedMessageError(
+        prefix + reason,
+        path.strip("`"),
+        bare="unknown field" if "unknown field" in reason else "",
+    )
 
 
 _read_any: Callable[[bytes], Any] = json_reader(Any, spelled=True)
@@ -317,82 +325,3 @@ def _require_flat(text: str) -> None:
             raise MalformedMessageError(
                 f"JSON that is nested more than {_MOST_VARIANT_DEPTH} times does not fit"
             )
-
-
-# --------------------------------------------------------------------------------------------------
-# The msgspec structs of messages: the fields that a format declares, and its rows
-
-
-@lru_cache(maxsize=256)
-def fields_of(struct: type[msgspec.Struct]) -> tuple[FieldInfo, ...]:
-    """Return the fields of a struct; msgspec would evaluate all their types each time."""
-    return msgspec.structs.fields(struct)
-
-
-def fields_struct(names: str, *, raw: str = "", rename: Any = None) -> type[msgspec.Struct]:
-    """Return a struct of fields of a message, which may have any values; a missing one is None.
-
-    Parameters
-    ----------
-    names : str
-        The fields, separated by blanks.
-    raw : str
-        More fields, whose values are kept as JSON text; ``null`` if the field is missing.
-    rename : mapping, str or None
-        Same as msgspec's: the names of the fields in the message.
-    """
-    fields: list[Any] = [(name, Any, None) for name in names.split()]
-    fields += [(name, msgspec.Raw, msgspec.Raw(b"null")) for name in raw.split()]
-    return msgspec.defstruct("Fields", fields, rename=rename, gc=False)
-
-
-def message_shape(
-    fields: type[msgspec.Struct], images: Mapping[str, Any], names: Mapping[str, str]
-) -> Any:
-    """Return the struct of a message.
-
-    Parameters
-    ----------
-    fields : type
-        The struct of the fields other than the rows. It may declare the rows' fields, too, which
-        then get another type.
-    images : mapping
-        By the names of the fields with rows, their types; a field within another is
-        ``outer.inner``.
-    names : mapping
-        The names in the message of fields that `fields` does not declare, where they differ.
-    """
-    declared = {field.name for field in fields_of(fields)}
-    rows: list[Any] = [
-        (name, of, None) for name, of in images.items() if name.partition(".")[0] not in declared
-    ]
-    of_fields = narrowed(
-        fields, {name: of for name, of in images.items() if name.partition(".")[0] in declared}
-    )
-    return msgspec.defstruct("Message", rows, bases=(of_fields,), rename=dict(names), gc=False)
-
-
-def narrowed(struct: type[msgspec.Struct], types: Mapping[str, Any]) -> type[msgspec.Struct]:
-    """Return a struct with other types of some fields; a nested field is ``outer.inner``."""
-    by_field: dict[str, dict[str, Any]] = {}
-    for name, of in types.items():
-        outer, _, inner = name.partition(".")
-        by_field.setdefault(outer, {})[inner] = of
-    fields: list[Any] = []
-    renamed = {}
-    for each in fields_of(struct):
-        if each.name in by_field:
-            own = by_field[each.name]
-            nested = None if "" in own else narrowed(_struct_of(each.type), own)
-            fields.append(
-                (each.name, own[""], None)
-                if nested is None
-                else (each.name, nested, msgspec.field(default_factory=nested))
-            )
-            renamed[each.name] = each.encode_name
-    return msgspec.defstruct(struct.__name__, fields, bases=(struct,), rename=renamed, gc=False)
-
-
-def _struct_of(type: Any) -> Any:
-    """Return the struct of a type that may also accept null."""
-    return next(each for each in (*get_args(type), type) if each is not NoneType)

@@ -372,7 +372,8 @@ def _variable_scale(sql_type: SqlType, value: Mapping[str, Any]) -> Decimal:
 
 def _decimal_writer(sql_type: SqlType, handling: Handling, iso: bool) -> Converter | None:
     number = _number if handling.native else None
-    write = {"precise": _base64_of_unscaled, "string": None}.get(handling.decimal or "", number)
+    writers = {"precise": lambda value: base64_text(unscaled_bytes(value)), "string": None}
+    write = writers.get(handling.decimal or "", number)
     if (sql_type.precision, sql_type.scale) != (20, 0) or (
         handling.decimal is not None and handling.decimal not in DECIMAL_MODES
     ):
@@ -393,10 +394,6 @@ def _decimal_writer(sql_type: SqlType, handling: Handling, iso: bool) -> Convert
 
 def _number(value: str) -> msgspec.Raw:
     return msgspec.Raw(value.encode())
-
-
-def _base64_of_unscaled(value: str) -> str:
-    return base64_text(unscaled_bytes(value))
 
 
 def unscaled_bytes(value: str) -> bytes:

@@ -139,10 +139,8 @@ def converter(sql_type: SqlType, handling: Handling) -> Converter:
             lambda column: converter(column.type, part_handling(sql_type, column, handling)),
         )
     placeholders = placeholder_forms(sql_type, handling)
-    return _with_placeholders(convert, placeholders) if placeholders else convert
-
-
-def _with_placeholders(convert: Converter, placeholders: tuple[Any, ...]) -> Converter:
+    if not placeholders:
+        return convert
     return lambda value: ABSENT if value in placeholders else convert(value)
 
 

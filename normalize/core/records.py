@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from functools import cached_property
+from itertools import islice
 from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
 from cdc_formats.errors import DECODE_CONDITIONS, DecodeError, PartialImageError
-from cdc_formats.events import Ignored
+from cdc_formats.events import Headers, Ignored
 
 from .fold_columns import Ints
 
@@ -175,6 +176,15 @@ def header_pairs(headers: Sequence[Any] | None) -> list[tuple[str, bytes | None]
     return [
         (header["key"], header["value"]) for header in headers or () if header["key"] is not None
     ]
+
+
+def header_lists(headers: pa.ListArray) -> list[Headers]:
+    """Return a list of header names and values for each record, from Spark's headers."""
+    if headers.null_count == len(headers):
+        return [()] * len(headers)
+    names, values = (headers.flatten().field(index).to_pylist() for index in (0, 1))
+    pairs = zip(names, values, strict=True)
+    return [list(islice(pairs, length or 0)) for length in headers.value_lengths().to_pylist()]
 
 
 # --------------------------------------------------------------------------------------------------

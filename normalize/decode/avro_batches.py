@@ -233,7 +233,12 @@ def _structs(record: Any, struct: Any) -> _Lists:
     types = {field["name"]: field["type"] for field in record["fields"]}
     fields = [(field, types.get(field.encode_name)) for field in fields_of(struct)]
     readers = [
-        (field.encode_name, _lists(avro, field.type)) if avro else (None, _default(field))
+        (field.encode_name, _lists(avro, field.type))
+        if avro
+        else (
+            None,
+            field.default_factory() if field.default is msgspec.NODEFAULT else field.default,
+        )
         for field, avro in fields
     ]
     if all(name is None for name, _ in readers):
@@ -255,10 +260,6 @@ def _structs(record: Any, struct: Any) -> _Lists:
         return structs
 
     return to_list
-
-
-def _default(field: msgspec.structs.FieldInfo) -> Any:
-    return field.default if field.default is not msgspec.NODEFAULT else field.default_factory()
 
 
 def _value_type(avro: Any) -> Any:

@@ -112,14 +112,6 @@ CollectorMaker = Callable[[Output, int, Shape], Collector]
 """A subclass of `Collector`, or a partial call of one with its other parameters."""
 
 
-def _batch(rows: Sequence[tuple[Any, ...]], schema: pa.Schema) -> pa.RecordBatch:
-    columns = zip(*rows, strict=True)
-    return pa.RecordBatch.from_arrays(
-        [pa.array(column, field.type) for column, field in zip(columns, schema, strict=True)],
-        schema=schema,
-    )
-
-
 class _Taken(NamedTuple):
     """Changes of records of one Kafka partition, with the key group and the offset of each."""
 
@@ -186,7 +178,9 @@ class Blocks(Collector):
                 (key_group_of(block.source.encode(), self.key_groups), encode(block), *self.place)
             )
         if rows:
-            yield _batch(rows, self.schema)
+            columns = zip(zip(*rows, strict=True), self.schema, strict=True)
+            arrays = [pa.array(column, field.type) for column, field in columns]
+            yield pa.RecordBatch.from_arrays(arrays, schema=self.schema)
         self.start()
 
     def _packed(self, changes: ChangeBatch, source: str) -> Iterator[tuple[Any, ...]]:

@@ -27,7 +27,6 @@ from cdc_formats.errors import ArgumentError, DecodeError, MissingFieldError, Tr
 from cdc_formats.events import (
     Change,
     ControlEvent,
-    Headers,
     Ignored,
     KeyedChange,
     Position,
@@ -49,6 +48,7 @@ from normalize.core.records import (
     KafkaRecord,
     Records,
     Values,
+    header_lists,
     header_pairs,
 )
 from normalize.kafka.dead_letter import send
@@ -286,7 +286,11 @@ class _Task:
             for change in changes:
                 self.check(change.metadata)
         if self.plan.ignore_deletes:
-            changes = [change for change in changes if not _is_delete(change)]
+            changes = [
+                change
+                for change in changes
+                if change.row is not None and getattr(change, "kind", None) is not RowKind.DELETE
+            ]
         if self.change is not None:
             changes = self.change(changes)
         if (merge := self.merge) is not None:
@@ -369,10 +373,6 @@ class _Task:
         self.held = self.held_bytes = 0
 
 
-def _is_delete(change: Change | KeyedChange) -> bool:
-    return change.row is None or (isinstance(change, Change) and change.kind is RowKind.DELETE)
-
-
 def records_of(
     batch: pa.RecordBatch, plan: DecodePlan, at: tuple[str, int] = ("", -1), stamp: int = 0
 ) -> Iterator[tuple[Records, list[tuple[Any, ...]]]]:
@@ -388,9 +388,10 @@ def records_of(
         part = batch.slice(start, end - start)
         topic = part.column("topic")[0].as_py() if plan.topic is None else plan.topic
         place = (topic, int(partitions[start]))
+        kafka = [_KAFKA_READERS[name](part, place) for name in plan.kafka_metadata]
         yield (
             _columns(part, plan, place, stamp if place == at else 0),
-            _kafka(part, plan, place),
+            list(zip(*kafka, strict=True)),
         )
 
 
@@ -453,22 +454,6 @@ def _columns(
         headers,
         placed=plan.row_order != "row",
     )
-
-
-def header_lists(headers: pa.ListArray) -> list[Headers]:
-    """Return a list of header names and values for each record, from Spark's headers."""
-    if headers.null_count == len(headers):
-        return [()] * len(headers)
-    names, values = (headers.flatten().field(index).to_pylist() for index in (0, 1))
-    pairs = zip(names, values, strict=True)
-    return [list(islice(pairs, length or 0)) for length in headers.value_lengths().to_pylist()]
-
-
-def _kafka(
-    batch: pa.RecordBatch, plan: DecodePlan, place: tuple[str, int]
-) -> list[tuple[Any, ...]]:
-    columns = [_KAFKA_READERS[name](batch, place) for name in plan.kafka_metadata]
-    return list(zip(*columns, strict=True)) if columns else []
 
 
 _KAFKA_READERS: dict[str, Callable[[pa.RecordBatch, tuple[str, int]], list[Any]]] = {

@@ -39,9 +39,8 @@ from normalize.arguments import names_of
 from normalize.core.arrow import spark_ddl
 from normalize.core.guard import Expected, Identity
 from normalize.core.output import ROW_KIND
-from normalize.core.records import WITHOUT_POSITION
+from normalize.core.records import WITHOUT_POSITION, header_lists
 from normalize.decode.columnar import decoder_of
-from normalize.decode.decode_pass import header_lists
 from normalize.decode.plan import DecodePlan
 from normalize.kafka.reader_options import decodes_natively
 from normalize.monitoring.explain_error import explain_error

@@ -41,20 +41,20 @@ from msgspec.structs import replace
 from cdc_formats.decoder import decode_one, in_record
 from cdc_formats.decoding.envelope import Envelope
 from cdc_formats.decoding.rows import RowConverter
+from cdc_formats.decoding.shapes import row_struct
 from cdc_formats.errors import DecodeError
 from cdc_formats.events import Event, Headers, Ignored, RowKind
 from cdc_formats.format import Format
 from cdc_formats.message_format import names_in_row, table_reader
 from cdc_formats.topics.inference.sample import AnyColumns
-from cdc_formats.values.json_reader import BatchReader, batch_reader, fields_of, message_shape
+from cdc_formats.values.json_reader import BatchReader, batch_reader, fields_of
 from cdc_formats.values.schema import Column, SqlType, source_id
 from normalize.core.arrow import encode
 from normalize.core.fold_columns import Ints
 from normalize.core.output import Destination, Letter
-from normalize.core.records import KafkaRecord, header_pairs
+from normalize.core.records import KafkaRecord, header_lists, header_pairs
 from normalize.decode.columnar import reads_as_declared
-from normalize.decode.columnar.messages import names_reader, operation_reader
-from normalize.decode.decode_pass import header_lists
+from normalize.decode.columnar.messages import names_reader
 from normalize.kafka.dead_letter import send
 from normalize.worker import worker
 
@@ -355,12 +355,6 @@ class KnownRows:
     def __init__(self, envelope: Envelope, names: Callable[[Any], Names]) -> None:
         self.envelope, self._names = envelope, names
         self._fields = batch_reader(envelope.strict_fields)
-        self._operation = operation_reader(envelope)
-        self._has_row = {
-            operation: kind in _WITH_ROW
-            for operation, kind in envelope.plain_kinds.items()
-            if isinstance(kind, RowKind)
-        }
         self._image = attrgetter(envelope.after)
         # By table, whether each column had a value.
         self._columns = dict[Table, dict[str, bool]]()
@@ -382,8 +376,11 @@ class KnownRows:
             return None
         framing, columnar = envelope.framing, envelope.columnar
         is_json = (framing.bare, not framing.frame, envelope.keys.shape is None)
+        has_operation = not envelope.operation_header
         has_names = (envelope.after, not envelope.images.before_prefix)
-        if not all((*is_json, *has_names, columnar.possible, columnar.message is None)):
+        if not all(
+            (*is_json, *has_names, has_operation, columnar.possible, columnar.message is None)
+        ):
             return None
         # Another type than text is converted.
         attributes = [envelope.attributes.get(name, ("", str)) for name in identity]
@@ -414,12 +411,12 @@ class KnownRows:
         """
         messages, unread = self._fields(values)
         plain, with_row = dict[Names, list[int]](), dict[Names, list[int]]()
-        operation, read_names, has_row = self._operation, self._names, self._has_row
+        read_names, kinds = self._names, self.envelope.kinds_of(messages)
         of_topic = {names for each, names in self._columns if each == topic}
-        for index, message in zip(_without(range(len(values)), unread), messages, strict=True):
-            kind = has_row.get(operation(message))
-            if kind is not None and (names := read_names(message)) in of_topic:
-                (with_row if kind else plain).setdefault(names, []).append(index)
+        indexes = _without(range(len(values)), unread)
+        for index, message, kind in zip(indexes, messages, kinds, strict=True):
+            if type(kind) is RowKind and (names := read_names(message)) in of_topic:
+                (with_row if kind in _WITH_ROW else plain).setdefault(names, []).append(index)
         result = {(topic, names): (indexes, [0] * len(indexes)) for names, indexes in plain.items()}
         for names, indexes in with_row.items():
             rows, counts = self._rows((topic, names), values, indexes)
@@ -450,23 +447,11 @@ class KnownRows:
 
     def _reader(self, columns: dict[str, bool]) -> BatchReader:
         """Return the reader of messages whose rows have only these columns."""
-        images, strict = self.envelope.images, self.envelope.strict_fields
-        fields: list[Any] = [
-            (f"c{index}", msgspec.Raw if has_value else None, None)
-            for index, has_value in enumerate(columns.values())
-        ]
-        row = msgspec.defstruct(
-            "Row",
-            fields,
-            rename={f"c{index}": name for index, name in enumerate(columns)},
-            forbid_unknown_fields=True,
-            gc=False,
-        )
-        of = row | None if images.many == "one" else list[row] | None  # type: ignore[valid-type]
-        outer = self.envelope.after.partition(".")[0]
+        types = {index: msgspec.Raw if has else None for index, has in enumerate(columns.values())}
+        row = row_struct(dict(enumerate(columns)), types, None, forbid_unknown_fields=True)
+        outer, strict = self.envelope.after.partition(".")[0], self.envelope.strict_fields
         is_declared = any(field.name == outer for field in fields_of(strict))
-        base = strict if is_declared else msgspec.Struct
-        return batch_reader(message_shape(base, {self.envelope.after: of}, images.names))
+        return batch_reader(self.envelope.struct(strict if is_declared else msgspec.Struct, row))
 
 
 def _without(indexes: Sequence[int], unread: Sequence[int]) -> Sequence[int]:

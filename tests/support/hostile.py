@@ -46,6 +46,9 @@ MESSAGES: dict[str, list[Any]] = {
         },
     ],
     "changelog-json": [{"op": "+I", "data": ROW}],
+    "cockroachdb-json": [
+        {"after": ROW, "key": [1], "topic": "products", "updated": "1532377312562986715.0000000001"}
+    ],
     "debezium-flat-json": [
         {**ROW, "__op": "u", "__deleted": "false", "__table": "products", "__source_ts_ms": 1}
     ],

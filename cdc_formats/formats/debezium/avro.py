@@ -69,6 +69,7 @@ from cdc_formats.avro.writer import RECORD, avro_bytes, avro_writer, record_sche
 from cdc_formats.decoding.envelope import Columnar, Envelope, Framing, TableFilter
 from cdc_formats.decoding.rows import RowConverter
 from cdc_formats.decoding.scalar_reader import ScalarReader
+from cdc_formats.decoding.shapes import narrowed
 from cdc_formats.encoding import ImageWriter, RowWriter, refuse_filters
 from cdc_formats.errors import (
     FormatOptionError,
@@ -80,7 +81,6 @@ from cdc_formats.events import ControlEvent, Event, Headers, Ignored, KeyValue, 
 from cdc_formats.format import Encoder, MetadataColumn, table_filter
 from cdc_formats.values.frames import SchemaId, id_of
 from cdc_formats.values.handling import Handling
-from cdc_formats.values.json_reader import narrowed
 from cdc_formats.values.schema import Column, columns as to_columns
 
 from .envelope import (

@@ -23,7 +23,7 @@ from cdc_formats.events import ControlEvent, Event, Headers, Ignored, Position, 
 from cdc_formats.format import Format, choice
 from cdc_formats.values.handling import BINARY_MODES, ConversionError, Handling
 from cdc_formats.values.json_reader import json_text, read_object, read_part
-from cdc_formats.values.schema import ABSENT, SqlType
+from cdc_formats.values.schema import SqlType
 from cdc_formats.values.types import converter
 
 from .position import BEFORE_3_7, position_of
@@ -75,35 +75,21 @@ def mark_unchanged(rows: RowConverter, event: Event, text: bytes, index: int, ke
     if captured in _WHOLE_ROWS:
         event.before = None
         return
-    before = _old_values(event, text) if captured == _CHANGED_COLUMNS else None
-    if before is None:
+    # A keyed reader reads only the key of a row before in JSON.
+    is_json = isinstance(event.before, msgspec.Struct)
+    before = read_object(text)["before"] if is_json else event.before
+    if captured != _CHANGED_COLUMNS or not isinstance(before, Mapping):
         raise MalformedMessageError(
             "an update of Spanner without its old values does not say which columns changed: "
             "create the change stream with value_capture_type='NEW_ROW' or 'OLD_AND_NEW_VALUES'",
             "$.source.value_capture_type",
         )
-    after = _columns(rows, event.after)
+    after = rows.present(event.after)
     unchanged = {name for name, new in after.items() if new is None and before.get(name) is None}
     # Spanner never changes a primary key.
-    event.before = None if keyed else _without(_columns(rows, event.before), unchanged)
+    event.before = None if keyed else _without(rows.present(event.before), unchanged)
     event.after = _without(after, unchanged)
     event.sparse = True
-
-
-def _old_values(event: Event, text: bytes) -> Mapping[str, Any] | None:
-    """Return all columns of the row before an update."""
-    # A keyed reader reads only the key of a row before in JSON.
-    is_json = isinstance(event.before, msgspec.Struct)
-    before = read_object(text)["before"] if is_json else event.before
-    return before if isinstance(before, Mapping) else None
-
-
-def _columns(rows: RowConverter, image: Any) -> dict[str, Any]:
-    """Return the columns that an image has."""
-    if isinstance(image, Mapping):
-        return dict(image)
-    values = zip(rows.names, rows.raw(image), strict=True)
-    return {name: value for name, value in values if value is not ABSENT}
 
 
 def _without(columns: Mapping[str, Any], names: set[str]) -> dict[str, Any]:
@@ -359,7 +345,9 @@ def control_event_of(message: dict[str, Any], reason: Ignored, handling: Handlin
     if reason is Ignored.DDL:
         changes = message.get("tableChanges")
         if isinstance(changes, list) and len(changes) == 1:
-            table = _table_of(member(changes[0], "id")) or table
+            # The last part of `"db"."table"` or `"db"."schema"."table"`.
+            parts = re.findall(r'"((?:[^"]|"")*)"', named(member(changes[0], "id")) or "")
+            table = parts[-1].replace('""', '"') if parts and parts[-1] else table
         database = named(message.get("databaseName")) or database
         return ControlEvent(
             reason,
@@ -376,12 +364,6 @@ def control_event_of(message: dict[str, Any], reason: Ignored, handling: Handlin
             reason, database, schema, table, _logical_message(message.get("message"), handling)
         )
     return ControlEvent(reason, database, schema, table)
-
-
-def _table_of(identifier: Any) -> str | None:
-    """Return the last part of ``"db"."table"`` or ``"db"."schema"."table"``."""
-    parts = re.findall(r'"((?:[^"]|"")*)"', identifier) if isinstance(identifier, str) else []
-    return parts[-1].replace('""', '"') if parts else None
 
 
 def _logical_message(message: Any, handling: Handling) -> str | None:

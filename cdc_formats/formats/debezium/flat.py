@@ -66,7 +66,6 @@ from cdc_formats.decoding.envelope import (
     Images,
     RowKeys,
     epoch_ms,
-    image_shape,
     text,
 )
 from cdc_formats.decoding.other_messages import refuse_other
@@ -95,7 +94,6 @@ from cdc_formats.events import (
 )
 from cdc_formats.format import Encoder, MetadataColumn, RowNames, names_in_row, table_filter
 from cdc_formats.values.connect_schema import struct_schema, written_handling
-from cdc_formats.values.handling import Handling
 from cdc_formats.values.json_reader import (
     fields_of,
     json_bytes,
@@ -103,7 +101,7 @@ from cdc_formats.values.json_reader import (
     read_object,
     read_part,
 )
-from cdc_formats.values.schema import ABSENT, Column, columns as to_columns
+from cdc_formats.values.schema import Column, columns as to_columns
 
 from .envelope import is_complete
 from .json import DebeziumJson, KafkaKey, described_reader
@@ -237,7 +235,7 @@ class DebeziumFlatJson(DebeziumJson):
             keys=RowKeys(
                 shape=None
                 if table_filter(self).set or self.keyless
-                else image_shape(rows, range(len(rows.columns)), rows.names, ABSENT),
+                else rows.struct(range(len(rows.columns)), rows.names),
                 deletes=(None, b"null"),
             ),
             columnar=Columnar(
@@ -536,14 +534,9 @@ class _Encoder(Encoder):
             if with_schema
             else None
         )
-        self.schema = self._schema(columns, each) if with_schema else None
-
-    def _schema(self, columns: Sequence[Column], handling: Sequence[Handling]) -> dict[str, Any]:
-        row = struct_schema("changelog.Value", columns, handling, optional=False)
-        return {
-            **row,
-            "fields": [*row["fields"], {"type": "string", "optional": True, "field": self.op}],
-        }
+        row = struct_schema("changelog.Value", columns, each, optional=False) if with_schema else {}
+        op = {"type": "string", "optional": True, "field": self.op}
+        self.schema = {**row, "fields": [*row["fields"], op]} if row else None
 
     def encode(
         self, kind: RowKind, row: tuple[Any, ...], before: tuple[Any, ...] | None = None

@@ -173,7 +173,12 @@ class KafkaKey:
         """Return the key's columns and their converter."""
         value = read_json(key)
         schema = None
-        if isinstance(value, dict) and is_wrapped(value) and self._opens(value):
+        # A key without a schema block may have a column with the name `payload`.
+        if (
+            isinstance(value, dict)
+            and is_wrapped(value)
+            and (self.with_schema if "schema" in value else "payload" not in self.unique_key)
+        ):
             schema, value = value.get("schema"), value["payload"]
         if not isinstance(value, dict):
             name = self._only_column()
@@ -184,9 +189,6 @@ class KafkaKey:
                 schema = {"fields": [{**schema, "field": name}]}
         is_described = isinstance(schema, dict)
         return value, self.described(json_bytes(schema)) if is_described else self.bare
-
-    def _opens(self, wrapper: Mapping[str, Any]) -> bool:
-        return self.with_schema if "schema" in wrapper else "payload" not in self.unique_key
 
     def _only_column(self) -> str:
         if len(self.unique_key) != 1:
@@ -391,7 +393,12 @@ class DebeziumJson(RowEnvelope, RegistryOptions):
             framing=Framing(
                 block=("schema", "payload"),
                 bare=self.schema_include is not True,
-                by_block=partial(_rows_by_block, self, rows),
+                # A block that `schema_include` refuses has no converter.
+                by_block=lambda block: (
+                    None
+                    if block and self.schema_include is False
+                    else described_rows(rows, self.handling, block)
+                ),
             ),
         )
 
@@ -497,12 +504,6 @@ ATTRIBUTES: Mapping[str, tuple[str, Callable[[Any], Any] | None]] = {
     **{name: (f"source.{field}", None) for name, field in _SOURCE_MEMBERS.items()},
 }
 """Same as `Envelope.attributes`, for `SourceFields`."""
-
-
-def _rows_by_block(format: DebeziumJson, rows: RowConverter, block: bytes) -> RowConverter | None:
-    """Return the row converter of messages in a wrapper; None if `schema_include` refuses them."""
-    refused = block and format.schema_include is False
-    return None if refused else described_rows(rows, format.handling, block)
 
 
 class _Reader(WrappedReader, ScalarReader):

@@ -84,7 +84,7 @@ from cdc_formats.values.connect_schema import is_wrapped
 from cdc_formats.values.handling import Converter, Handling, refuse
 from cdc_formats.values.json_reader import json_reader, json_text, read_json, read_object, read_part
 from cdc_formats.values.nested import NESTED_TYPES, nested_converter
-from cdc_formats.values.schema import ABSENT, Column, SqlType
+from cdc_formats.values.schema import Column, SqlType
 from cdc_formats.values.text import TEXT_TYPES
 from cdc_formats.values.times import DAY_MICROS, TIMESTAMP_TYPES, timestamp_text
 from cdc_formats.values.types import converter
@@ -266,17 +266,18 @@ def _text_of(sql_type: SqlType, value: dict[str, Any]) -> str:
     return json_text(value)
 
 
-def _nested(sql_type: SqlType, handling: Handling) -> Converter:
-    return nested_converter(sql_type, lambda column: document_converter(column.type, handling))
-
-
 _FACTORIES: dict[str, Callable[[SqlType, Handling], Converter]] = {
     **dict.fromkeys(TEXT_TYPES, _string),
     "BINARY": _binary,
     "VARIANT": lambda sql_type, handling: converter(sql_type, replace(handling, json="value")),
     "DATE": _date,
     **dict.fromkeys(TIMESTAMP_TYPES, _timestamp),
-    **dict.fromkeys(NESTED_TYPES, _nested),
+    **dict.fromkeys(
+        NESTED_TYPES,
+        lambda sql_type, handling: nested_converter(
+            sql_type, lambda column: document_converter(column.type, handling)
+        ),
+    ),
 }
 
 
@@ -425,7 +426,7 @@ class _Reader(WrappedReader):
             else self._before(message, before_path)
         )
         after = {
-            **self._fields(before),
+            **({} if before is None else self.rows.present(before)),
             **self._changed(message.description, root),
             "_id": self._id(key),
         }
@@ -440,11 +441,6 @@ class _Reader(WrappedReader):
             sparse=not whole,
             rows=self.rows,
         )
-
-    def _fields(self, image: Any) -> dict[str, Any]:
-        """Return the declared columns that a document has."""
-        values = () if image is None else zip(self.rows.names, self.rows.raw(image), strict=True)
-        return {name: value for name, value in values if value is not ABSENT}
 
     def _delete(self, key: bytes | None, message: _Message, root: str) -> Event:
         if message.before is not None or not self.keyed:

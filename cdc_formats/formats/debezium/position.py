@@ -21,6 +21,7 @@ Oracle               ``name``, ``db``                   ``commit_scn``, of a    
                                                         snapshot ``scn``             | ``txSeq``, or else ``ssn``
 Db2                  ``name``, ``db``                   ``commit_lsn`` >> 16         the last 16 bits of ``commit_lsn``, then
                                                                                      2**48 - 1 - (``commit_lsn`` - ``change_lsn``)
+CockroachDB          none                               nanoseconds of ``ts_hlc``    its logical part
 MongoDB              ``name``, ``rs``                   seconds of ``ts_ms``         ``ord``
 MongoDB, snapshot    ``name``, ``rs``, ``snapshot``     seconds of ``ts_ms``         ``ord``
 ===================  =================================  ===========================  ===========================================
@@ -69,7 +70,7 @@ from typing import Any
 import msgspec
 
 from cdc_formats.errors import MalformedMessageError, MissingFieldError, TypeConversionError
-from cdc_formats.events import Position, digits, file_number, malformed, within
+from cdc_formats.events import Position, digits, file_number, hlc_position, malformed, within
 from cdc_formats.values.json_reader import json_reader
 from cdc_formats.values.times import INT64
 
@@ -108,6 +109,7 @@ class Source(msgspec.Struct, gc=False, rename={"tx_seq": "txSeq"}):
     tx_seq: int | None = None
     ord: int | None = None
     rs: str | None = None
+    ts_hlc: str | None = None
 
 
 _read_source: Callable[[bytes], Source | None] = json_reader(Source | None)  # type: ignore[arg-type]
@@ -168,7 +170,14 @@ def position_of_fields(source: Source, path: str, remedy: str = _KEEP) -> Positi
     TypeConversionError, MissingFieldError
         As `position_of`.
     """
-    name = source.connector or _unnamed_connector(source)
+    fields = (
+        name
+        for name, field in _CONNECTOR_FIELDS.items()
+        if getattr(source, field) not in (None, msgspec.UNSET)
+    )
+    # Only PostgreSQL's snapshots have a null in place of their position.
+    unnamed = "postgresql" if source.lsn is None else None
+    name = source.connector or next(fields, unnamed)
     if name is None:
         raise _no_position(path, sorted(_CONNECTOR_FIELDS.values()), remedy)
     position_of = _CONNECTORS.get(name)
@@ -182,16 +191,6 @@ def position_of_fields(source: Source, path: str, remedy: str = _KEEP) -> Positi
     if position is None:
         raise _no_position(path, [_POSITION_FIELDS[name]], remedy)
     return position
-
-
-def _unnamed_connector(source: Source) -> str | None:
-    named = (
-        name
-        for name, field in _CONNECTOR_FIELDS.items()
-        if getattr(source, field) not in (None, msgspec.UNSET)
-    )
-    # Only PostgreSQL's snapshots have a null in place of their position.
-    return next(named, "postgresql" if source.lsn is None else None)
 
 
 def _no_position(path: str, fields: Sequence[str], remedy: str) -> MissingFieldError:
@@ -305,6 +304,9 @@ def mongodb(source: Source, path: str) -> Position | None:
 
 
 _CONNECTORS: Mapping[str, Callable[[Source, str], Position | None]] = {
+    "cockroachdb": lambda source, path: (
+        None if source.ts_hlc is None else hlc_position(source.ts_hlc, f"{path}ts_hlc")
+    ),
     "db2": db2,
     "mariadb": mysql,
     "mongodb": mongodb,
@@ -319,6 +321,7 @@ _UNORDERED = {
 }
 """Connectors whose changes have no order, and why."""
 _CONNECTOR_FIELDS = {
+    "cockroachdb": "ts_hlc",
     "mysql": "file",
     "sqlserver": "commit_lsn",
     "oracle": "scn",

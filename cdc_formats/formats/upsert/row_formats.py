@@ -126,7 +126,8 @@ class UpsertOptions(Format):
             if name.startswith("avro"):
                 require_fastavro(name)
         self._check_masks()
-        if self._set_registry_options():
+        options = [option for option in fields(self) if option.name.startswith(_REGISTRY)]
+        if any(getattr(self, option.name) != option.default for option in options):
             registry = self.registry
             for option in fields(registry):  # the URL without its user, properties as pairs
                 object.__setattr__(self, _REGISTRY + option.name, getattr(registry, option.name))
@@ -143,10 +144,6 @@ class UpsertOptions(Format):
                 f"upsert-kafka: mask has 'drop', and {min(by_index)} has its columns by their "
                 "place: use 'redact'"
             )
-
-    def _set_registry_options(self) -> list[str]:
-        options = [option for option in fields(self) if option.name.startswith(_REGISTRY)]
-        return [option.name for option in options if getattr(self, option.name) != option.default]
 
     @property
     def registry(self) -> Registry:

@@ -63,7 +63,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from cdc_formats.avro.schema_registry import key_record, plain_value
-from cdc_formats.decoding.envelope import Envelope, Framing, Images, RowKeys, image_shape
+from cdc_formats.decoding.envelope import Envelope, Framing, Images, RowKeys
 from cdc_formats.decoding.other_messages import WRAPPED, is_wrapped_row, refuse_other
 from cdc_formats.decoding.rows import RowConverter, key_indices
 from cdc_formats.errors import DecodeError, InferenceError, MissingFieldError, SchemaError
@@ -185,7 +185,7 @@ class UpsertKafka(UpsertOptions):
             name[prefix:] if index in rows.key_indices else name
             for index, name in enumerate(rows.names)
         ]
-        key = image_shape(rows, rows.key_indices, names)
+        key = rows.struct(rows.key_indices, names, None)
         return Envelope(
             kinds=Envelope.NEWEST,
             images=Images(missing_is_null=True, columns=parts.value_indices),
@@ -241,21 +241,18 @@ class UpsertKafka(UpsertOptions):
             is_json = self.value_format == "json"
             if value is None or (is_json and _is_json_null(value)):
                 return Ignored.TOMBSTONE
-            row = self._json_row(value) if is_json else self._avro_row(value, headers)
+            if is_json:
+                refuse_other(value)  # any object is a row
+                row: Any = read_object(value)
+            else:
+                row = plain_value(self.registry, "value", bytes(value), headers)
+            row = row if isinstance(row, dict) else {}
             of_key = {} if self.key_format in _NAMED else dict.fromkeys(unique_key)
             of_key.update(self.key_columns(key, headers))
             missing = {name: part for name, part in of_key.items() if name not in row}
             return [Event.insert({**missing, **row}, path="$")]
 
         return read
-
-    def _json_row(self, value: bytes) -> Mapping[str, Any]:
-        refuse_other(value)  # any object is a row
-        return read_object(value)
-
-    def _avro_row(self, value: bytes, headers: Headers) -> Mapping[str, Any]:
-        row = plain_value(self.registry, "value", bytes(value), headers)
-        return row if isinstance(row, dict) else {}
 
     def key_columns(self, key: bytes | None, headers: Headers = ()) -> Mapping[str, Any]:
         """Return the fields of a JSON or Avro key, with the prefix of the row's columns."""

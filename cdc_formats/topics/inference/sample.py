@@ -133,7 +133,7 @@ class AnyColumns:
                 else self._read(key, value)
             )
         except DecodeError as error:
-            raise named(error, value) from None
+            raise named(error, value, self.format.identifier) from None
         except RecursionError:
             raise MalformedMessageError("nested too deeply") from None
         return events
@@ -305,7 +305,11 @@ class TopicSample(SampleCounts):
         added = () if names is None else names.added
         self.with_added += bool(added)
         row = {name: value for name, value in event.after.items() if name not in added}
-        if _has_cells(row):
+        cells = [value for value in row.values() if value is not None]
+        # Debezium's connectors for Cassandra and YugabyteDB write cells.
+        if cells and all(
+            isinstance(cell, dict) and {"value", "set"} <= set(cell) <= _CELL for cell in cells
+        ):
             raise MalformedMessageError(
                 "the row has cells with `value` and `set`, not values, and a null cell means "
                 "unchanged"
@@ -369,20 +373,17 @@ class TopicSample(SampleCounts):
         if len(keys) > 1:
             listed = " and ".join(f"({', '.join(names)})" for names in keys)
             return (), f"it changes in the sample, {listed}: pass primary_key"
-        names = self._spelled(keys[0])
+        # Maxwell writes the names of a key in lower case.
+        by_lower = {name.lower(): name for name in (*self.observed, *self.declared)}
+        names = tuple(
+            name if name in self.observed else by_lower.get(name.lower(), name) for name in keys[0]
+        )
         unknown = [
             name for name in names if name not in self.observed and name not in self.declared
         ]
         if unknown:
             return (), f"the key has {', '.join(unknown)}, which no row has: pass primary_key"
         return names, f"{self.key_sources[keys[0]]}, in {self.keys[keys[0]]} records"
-
-    def _spelled(self, names: tuple[str, ...]) -> tuple[str, ...]:
-        # Maxwell writes the names of a key in lower case.
-        by_lower = {name.lower(): name for name in (*self.observed, *self.declared)}
-        return tuple(
-            name if name in self.observed else by_lower.get(name.lower(), name) for name in names
-        )
 
     def evidence(self, key: Sequence[str]) -> Iterator[ColumnEvidence]:
         """Return the evidence for each column, in the columns' order."""
@@ -474,11 +475,3 @@ def _types_of(declared: Sequence[DeclaredColumn], seen: ColumnValues) -> list[Sq
     if all(each == _UNSIZED for each in types):
         types = [seen.digits() or _UNSIZED for _ in types]
     return [] if SqlType("") in types or _UNSIZED in types else types
-
-
-def _has_cells(row: Mapping[str, Any]) -> bool:
-    """Return whether a row's values are cells of Debezium's Cassandra or YugabyteDB connector."""
-    cells = [value for value in row.values() if value is not None]
-    return bool(cells) and all(
-        isinstance(cell, dict) and {"value", "set"} <= set(cell) <= _CELL for cell in cells
-    )

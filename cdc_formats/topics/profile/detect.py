@@ -169,7 +169,8 @@ def _with_value(records: Sequence[InspectedRecord]) -> list[InspectedRecord]:
 def _read(format: Format, records: Sequence[InspectedRecord]) -> Candidate:
     """Read the records with a value."""
     reader = AnyColumns(format)
-    specific = not reader.sampler.plain_rows and _refuses_decoy(reader)
+    decoy = InspectedRecord(SampledRecord("", 0, 0, -1, b'{"id": 1}', _DECOY, ()))
+    specific = not reader.sampler.plain_rows and not reader.read(decoy).events
     return _counted(reader.sampler, list(map(reader.read, records)), specific)
 
 
@@ -190,7 +191,12 @@ def choose(
         return None, "no record has a value to detect the format from"
     if not best.is_enough:
         return None, _not_understood(tried, records)
-    equal = [each.identifier for each in tried[1:] if _as_good(each, best)]
+    merits = (best.specific, best.understood, best.distinctive)
+    equal = [
+        each.identifier
+        for each in tried[1:]
+        if (each.specific, each.understood, each.distinctive) == merits
+    ]
     return best, best.evidence + (
         f"; {' and '.join(equal)} would read as many values: check which one it is" if equal else ""
     )
@@ -230,14 +236,6 @@ def _rank(each: Candidate) -> tuple[Any, ...]:
     plain_rows = each.format is not None and sampler_class(type(each.format)).plain_rows
     order = (not plain_rows, not built_in, each.identifier if built_in else "")
     return not _is_specific(each), -each.understood, -each.distinctive, order
-
-
-def _as_good(other: Candidate, best: Candidate) -> bool:
-    return (other.specific, other.understood, other.distinctive) == (
-        best.specific,
-        best.understood,
-        best.distinctive,
-    )
 
 
 def _format_or_error(identifier: str) -> Format | Exception:
@@ -312,12 +310,6 @@ def _requirement(format: Format, records: Sequence[InspectedRecord]) -> str:
         f"{len(ids)} of {len(records)} values name a schema of a registry (id {_first(ids)}): pass "
         f"url={url!r}, or -o url={url} to cdc"
     )
-
-
-def _refuses_decoy(reader: AnyColumns) -> bool:
-    return not reader.read(
-        InspectedRecord(SampledRecord("", 0, 0, -1, b'{"id": 1}', _DECOY, ()))
-    ).events
 
 
 def _counted(sampler: Sampler, readings: Sequence[Reading], specific: bool) -> Candidate:

@@ -176,11 +176,14 @@ def _table(
     detected = (
         {name: schema.format_options[name] for name in schema.option_reasons} if schema else {}
     )
+    path = reader.sampler.operation_path
+    values = [value_at(each.inspected.value.fields, path) for each in readings if path]
+    operations = Counter(each for each in values if isinstance(each, str) and each)
     return TableProfile(
         name=source_id(format.traits.table_parts(names)),
         records=len(readings),
         kinds=_kinds(readings, reader.sampler),
-        operations=_operations(readings, reader.sampler.operation_path),
+        operations=dict(operations.most_common()),
         before=_before(readings, key),
         kafka_key=kafka_key,
         key_agrees=agrees,
@@ -241,11 +244,6 @@ def _rows(event: Event, mode: ChangelogMode) -> list[RowKind]:
     return [event.kind]
 
 
-def _operations(readings: Sequence[Reading], path: Sequence[str]) -> dict[str, int]:
-    values = [value_at(each.inspected.value.fields, path) for each in readings if path]
-    return dict(Counter(each for each in values if isinstance(each, str) and each).most_common())
-
-
 def _before(readings: Sequence[Reading], key: Sequence[str]) -> BeforeImages:
     events = list(chain.from_iterable(each.events for each in readings))
     updates = [event for event in events if event.kind is RowKind.UPDATE_AFTER and not event.single]
@@ -254,14 +252,12 @@ def _before(readings: Sequence[Reading], key: Sequence[str]) -> BeforeImages:
         updates=len(updates),
         updates_with=sum(event.before is not None for event in updates),
         deletes=len(deletes),
-        deletes_whole=sum(_is_whole(event.before, key) for event in deletes),
+        deletes_whole=sum(
+            isinstance(event.before, Mapping)
+            and any(value is not None for name, value in event.before.items() if name not in key)
+            for event in deletes
+        ),
         changed_only=any(event.changed_only for event in updates),
-    )
-
-
-def _is_whole(image: Any, key: Sequence[str]) -> bool:
-    return isinstance(image, Mapping) and any(
-        value is not None for name, value in image.items() if name not in key
     )
 
 
@@ -277,12 +273,18 @@ def _key_column(records: Sequence[InspectedRecord]) -> str | None:
         if each.value.fields and not each.key.fields and each.key.value is not None
     ]
     names = single[0].value.fields if single else {}
-    return next((name for name in names if all(_has_key(each, name) for each in single)), None)
-
-
-def _has_key(record: InspectedRecord, name: str) -> bool:
-    value = record.value.fields.get(name)
-    return value is not None and str(value) == str(record.key.value)
+    return next(
+        (
+            name
+            for name in names
+            if all(
+                (value := each.value.fields.get(name)) is not None
+                and str(value) == str(each.key.value)
+                for each in single
+            )
+        ),
+        None,
+    )
 
 
 def _key_agreement(
@@ -301,7 +303,9 @@ def _key_agreement(
         return False, f"no: the key is {keyed[0].inspected.key.encoding}, and not {shown}"
     if set(map(str.lower, names[0][0])) != set(map(str.lower, primary_key)):
         return False, f"no: the key has ({', '.join(names[0][0])}), the primary key is {shown}"
-    compared = _compared(keyed, parts)
+    pairs = zip(keyed, parts, strict=True)
+    each = (_same(key, event) for reading, key in pairs for event in reading.events)
+    compared = [same for same in each if same is not None]
     if not compared:
         return True, f"yes: {shown}; the values do not have these columns"
     if not all(compared):
@@ -313,16 +317,6 @@ def _key_agreement(
     if len(keyed) < len(readings):
         return False, f"in part: {equal}; {len(readings) - len(keyed)} records have no key"
     return True, f"yes: {equal}"
-
-
-def _compared(readings: Sequence[Reading], keys: Sequence[Mapping[str, Any]]) -> list[bool]:
-    """Return whether each row with columns of its record's key has the values of the key."""
-    compared = (
-        _same(key, event)
-        for reading, key in zip(readings, keys, strict=True)
-        for event in reading.events
-    )
-    return [same for same in compared if same is not None]
 
 
 def _key_of(reading: Reading, reader: AnyColumns, primary_key: Sequence[str]) -> Mapping[str, Any]:

@@ -468,7 +468,9 @@ def _format(profile: TopicProfile) -> Section:
             f"{each.read:,}",
             f"{sum(each.ignored.values()):,}",
             f"{each.refused:,}",
-            _evidence(each, profile),
+            each.requirement
+            or (each.error if each.identifier != profile.format else "")
+            or each.evidence,
         )
         for each in shown
     )
@@ -479,12 +481,6 @@ def _format(profile: TopicProfile) -> Section:
         else None
     )
     return Section("Format", (("why", profile.reason),), grid)
-
-
-def _evidence(each: Candidate, profile: TopicProfile) -> str:
-    return each.requirement or (
-        each.error if each.error and each.identifier != profile.format else each.evidence
-    )
 
 
 def _tables(profile: TopicProfile) -> Section:

@@ -178,28 +178,21 @@ class DebeziumSampler(EnvelopeSampler):
     exact_numbers = False
 
     def declaration(self, key: bytes | None, value: bytes, headers: Headers = ()) -> Declaration:
-        """Return the columns of a schema block, and the primary key of the Kafka key."""
+        """Return the columns of a schema block, and the primary key of the Kafka key.
+
+        Without a block, the columns are those of the value's JSON Schema, if the options name a
+        registry that has it.
+        """
         message, primary_key = message_fields(value), tuple(self.key_columns(key))
         if not has_block(message):
-            return self._of_registry(
-                value, headers, str(self._connector_in(message) or ""), primary_key
-            )
+            registry, connector = self.registry, str(self._connector_in(message) or "")
+            columns = () if registry is None else json_columns(registry, value, headers, connector)
+            return Declaration(REGISTRY_SCHEMA if columns else "", columns, primary_key)
         return Declaration(
             SCHEMA_BLOCK,
             block_columns(message["schema"], self._connector_in(message["payload"])),
             primary_key,
         )
-
-    def _of_registry(
-        self, value: bytes, headers: Headers, connector: str, primary_key: tuple[str, ...]
-    ) -> Declaration:
-        """Return the columns of the value's JSON Schema.
-
-        It does so if the options name a registry that has the schema.
-        """
-        registry = self.registry
-        columns = () if registry is None else json_columns(registry, value, headers, connector)
-        return Declaration(REGISTRY_SCHEMA if columns else "", columns, primary_key)
 
     def _connector_in(self, payload: Any) -> Any:
         return member(member(payload, "source"), "connector")

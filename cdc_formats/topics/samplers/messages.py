@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 
 from cdc_formats.avro.registry_options import RegistryOptions
 from cdc_formats.decoding.envelope import unraw
-from cdc_formats.decoding.other_messages import other_message
+from cdc_formats.decoding.other_messages import is_wrapped_row, other_message
 from cdc_formats.errors import DecodeError, MalformedMessageError
 from cdc_formats.events import Headers
 from cdc_formats.formats.canal import CanalFormat
@@ -105,6 +105,37 @@ class OggSampler(Sampler):
     def source_key(self, message: Any, key: bytes | None, headers: Headers = ()) -> tuple[str, ...]:
         """Return the columns of ``primary_keys``."""
         return listed_names(message.primary_keys)
+
+
+# --------------------------------------------------------------------------------------------------
+# Samples of CockroachDB's wrapped messages
+
+
+class CockroachdbSampler(Sampler):
+    """The hooks of ``cockroachdb-json``."""
+
+    marks = ("after", "updated", "resolved", "mvcc_timestamp", "topic")
+
+    def declaration(self, key: bytes | None, value: bytes, headers: Headers = ()) -> Declaration:
+        """Return the columns of the row that alone have the values of the Kafka key."""
+        row, parts = value_at(message_fields(value), ("after",)), key and read_json(key)
+        names = [
+            # Python takes true for 1.
+            [name for name, own in row.items() if own == part and type(own) is type(part)]
+            for part in (parts if isinstance(parts, list) and isinstance(row, dict) else ())
+        ]
+        primary_key = tuple(each[0] for each in names if len(each) == 1)
+        is_certain = len(primary_key) == len(names)
+        return Declaration(
+            primary_key=primary_key if is_certain else (),
+            key_source="the columns with the values of the Kafka key",
+        )
+
+    def evidence(self, record: InspectedRecord) -> Evidence:
+        """Return whether the value has only fields of a wrapped changefeed."""
+        return Evidence(
+            is_wrapped_row(record.value.fields) or {*record.value.fields} == {"resolved"}
+        )
 
 
 # --------------------------------------------------------------------------------------------------
@@ -285,7 +316,7 @@ class OpSampler(Sampler):
     def detected_options(
         cls, records: Sequence[InspectedRecord], options: Mapping[str, Any]
     ) -> Mapping[str, Any]:
-        """Return the operation's field, the codes in the sample, and the fields with the rows."""
+        """Return where the operation is, the codes in the sample, and the fields with the rows."""
         values = [each.value.fields for each in records if each.value.fields]
         op_field = options.get("op_field")
         paths = (
@@ -306,7 +337,16 @@ class OpSampler(Sampler):
                     "codes": codes,
                     **_row_options(row, values, codes),
                     **_position_option(path, values),
+                    **_options_of_producer(values),
                 }
+        headers = [
+            {name: (data or b"").decode(errors="replace") for name, data in each.record.headers}
+            for each in records
+            if each.value.fields
+        ]
+        for name in sorted(set(chain.from_iterable(headers))):
+            if _spelled(name) in _OPERATIONS and (codes := _codes_at((name,), headers)):
+                return {"op_header": name, "codes": codes}
         return {}
 
     def evidence(self, record: InspectedRecord) -> Evidence:
@@ -316,16 +356,53 @@ class OpSampler(Sampler):
         """
         if sentence := other_message(record.record.value):
             return Evidence(refusal=DecodeError(sentence))
-        has_operation = value_at(record.value.fields, self.operation_path) is not None
-        described = (
-            f"values have an operation in {self.format.op_field}: {', '.join(self.format.codes)}"
-        )
+        field, header = self.format.op_field, self.format.op_header
+        operations = record.value.fields if header is None else dict(record.record.headers)
+        path = self.operation_path if header is None else (header,)
+        has_operation = value_at(operations, path) is not None
+        where = field if header is None else f"the header {header}"
+        described = f"values have an operation in {where}: {', '.join(self.format.codes)}"
         return Evidence(
             has_operation,
             ("{} of {} " + described.replace("{", "{{").replace("}", "}}"),)
             if has_operation
             else (),
         )
+
+
+_OF_PRODUCERS: tuple[tuple[tuple[_Path, ...], Mapping[str, str]], ...] = (
+    (
+        (("record",), ("metadata", "commit_lsn"), ("metadata", "commit_idx")),
+        {
+            "before_field": "changes",
+            "before_columns": "changed",
+            "position_field": "metadata.commit_lsn",
+            "position_index_field": "metadata.commit_idx",
+        },
+    ),
+    (
+        (("data",), ("meta", "scn"), ("meta", "seq"), ("meta", "op")),
+        {
+            "before_field": "key",
+            "missing_columns": "unchanged",
+            "position_field": "meta.scn",
+            "position_index_field": "meta.seq",
+        },
+    ),
+)
+"""The fields of Sequin's and SharePlex's messages, and what else their options are."""
+
+
+def _options_of_producer(values: Sequence[Mapping[str, Any]]) -> Mapping[str, str]:
+    """Return the options of the producer whose fields all messages have."""
+    return next(
+        (
+            options
+            for paths, options in _OF_PRODUCERS
+            if all(value_at(value, path) is not None for value in values for path in paths)
+        ),
+        {},
+    )
 
 
 def _spelled(name: str) -> str:
@@ -505,11 +582,20 @@ class UpsertKafkaSampler(Sampler):
         values = [each.value.encoding for each in records]
         key, value = _most([each.key.encoding for each in records]), _most(values)
         named = _REGISTRY.intersection(options) if {key, value} & _OF_REGISTRY else ()
+        numbers = [
+            isinstance(each.key.value, (int, Decimal))
+            for each in records
+            if each.key.encoding == JSON_VALUE
+        ]
+        both = [each for each in records if each.key.fields and each.value.fields]
+        # Whether no value has a column of the key.
+        apart = both and not any({*each.key.fields} & {*each.value.fields} for each in both)
         detected = {
             **{f"avro_confluent_{name}": options[name] for name in named},
-            "key_format": _KEY_FORMATS.get(key) or _plain_key(records),
+            "key_format": _KEY_FORMATS.get(key)
+            or ("csv" if 2 * sum(numbers) > len(records) else "raw"),
             "value_format": "avro-confluent" if value in FRAMED else "json",
-            "value_fields_include": "EXCEPT_KEY" if _key_apart(records) else "ALL",
+            "value_fields_include": "EXCEPT_KEY" if apart else "ALL",
             "json_null": "delete" if JSON_NULL in values else "fail",
         }
         return {name: option for name, option in detected.items() if option != _DEFAULTS[name]}
@@ -532,19 +618,3 @@ class UpsertKafkaSampler(Sampler):
 def _most(encodings: Iterable[str]) -> str | None:
     counted = Counter(each for each in encodings if each != NULL).most_common(1)
     return counted[0][0] if counted else None
-
-
-def _plain_key(records: Sequence[InspectedRecord]) -> str:
-    """Return the key format of single-value keys: ``csv`` for numbers, ``raw`` for text."""
-    numbers = sum(
-        isinstance(each.key.value, (int, Decimal))
-        for each in records
-        if each.key.encoding == JSON_VALUE
-    )
-    return "csv" if 2 * numbers > len(records) else "raw"
-
-
-def _key_apart(records: Sequence[InspectedRecord]) -> bool:
-    """Whether no value has a column of the key."""
-    both = [each for each in records if each.key.fields and each.value.fields]
-    return bool(both) and not any(set(each.key.fields) & set(each.value.fields) for each in both)

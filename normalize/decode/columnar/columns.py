@@ -189,13 +189,17 @@ class ColumnConverter:
                 else ([None] * len(rows.places), [])
             )
             if self.envelope.keys.of_rows:
-                parts, unread = column.canonical([getattr(key, f"c{index}") for key in rows.keys])
+                parts, unread = column.canonical(list(map(attrgetter(f"c{index}"), rows.keys)))
                 nameless &= {row for row, part in enumerate(parts) if part is None}
-                values = [
-                    part if value is None else value
-                    for value, part in zip(values, parts, strict=True)
-                ]
+                if None in values:
+                    values = [
+                        part if value is None else value
+                        for value, part in zip(values, parts, strict=True)
+                    ]
                 unconverted = [*unconverted, *unread]
+                if self.envelope.keys.is_compared and values != parts:
+                    pairs = enumerate(zip(values, parts, strict=True))
+                    unconverted += [row for row, (own, part) in pairs if own != part]
             refused += unconverted
             refused += _null_rows(values)
             keys[index] = values
@@ -324,7 +328,7 @@ class ColumnConverter:
         cells = encoding.cells([rows.befores[row] for row in updates])
         refused = (
             list[int]()
-            if self.envelope.images.before_has == "changed columns"
+            if self.envelope.images.before_has == "changed columns" and not self.envelope.adjust
             else _empty(cells, len(updates))
         )
         befores = []

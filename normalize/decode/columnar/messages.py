@@ -21,7 +21,7 @@ from cdc_formats.message_format import MessageFormat, table_filter, table_reader
 from cdc_formats.values.json_reader import BatchReader, batch_reader, fields_of
 from cdc_formats.values.schema import ABSENT
 from normalize.core.message_columns import MessageColumn
-from normalize.core.records import Records
+from normalize.core.records import Records, header_lists
 from normalize.decode.plan import DecodePlan
 
 _BLOCKS_KEPT = 1000
@@ -44,11 +44,6 @@ def read_each(read: Read, messages: Sequence[Any]) -> tuple[list[Any], list[int]
             values.append(None)
             refused.append(index)
     return values, refused
-
-
-def operation_reader(envelope: Envelope) -> Read:
-    """Return the function from a message to its operation, a key of `Envelope.plain_kinds`."""
-    return attrgetter(*envelope.deciding_fields) if envelope.deciding_fields else lambda message: ()
 
 
 def names_reader(format: MessageFormat, envelope: Envelope, names: Sequence[str]) -> Read | None:
@@ -178,7 +173,7 @@ def _reader_of_lacking(
 
     Such rows are rare: looking for them among all rows would slow those that are whole.
     """
-    if envelope.images.missing_is_null or envelope.columnar.lacks_nulls is None:
+    if envelope.images.missing_is_null or envelope.images.partial is None:
         return None
     return batch_reader(
         envelope.shape(rows, envelope.image(rows, ABSENT), whole=whole), spelled=rows.spelled
@@ -267,7 +262,6 @@ class MessageReader:
         matcher: TableMatcher | None,
     ) -> None:
         self.envelope, self.encodings, self.matcher = envelope, encodings, matcher
-        self.operation = operation_reader(envelope)
         self.read_fields = batch_reader(envelope.strict_fields)
         self.reads_tombstones = (
             plan.format.traits.reads_tombstones or Ignored.TOMBSTONE in plan.handled_reasons
@@ -299,6 +293,11 @@ class MessageReader:
             if bare is None
             else self._bare(bare, values, present, deletes)
         )
+        if self.envelope.operation_header:
+            headers = header_lists(records.headers) if records.headers is not None else []
+            for part in read.parts:
+                for place, message in zip(part.places, part.messages, strict=True):
+                    self.envelope.set_operation(message, headers[place] if headers else ())
         if self.reads_tombstones:
             read.refused.update(empty)
         else:
@@ -360,10 +359,9 @@ class MessageReader:
             return messages, places, {}
         by_block: dict[bytes, list[tuple[int, bytes]]] = {}
         bare = []
-        for place, message in zip(places, messages, strict=True):
-            wrapped = (
-                payload(message) and self.envelope.plain_kinds.get(self.operation(message)) is None
-            )
+        kinds = self.envelope.kinds_of(messages)
+        for place, message, kind in zip(places, messages, kinds, strict=True):
+            wrapped = payload(message) and kind is None
             bare.append(not wrapped)
             if wrapped:
                 by_block.setdefault(bytes(schema(message)), []).append(
@@ -404,10 +402,7 @@ class MessageReader:
             if unread
             else failed
         )
-        operations = [
-            self.envelope.plain_kinds.get(self.operation(message)) is not None
-            for message in messages
-        ]
+        operations = [kind is not None for kind in self.envelope.kinds_of(messages)]
         if self.envelope.columnar.message is not None:
             messages = [self.envelope.columnar.message(message, None) for message in messages]
         matches = matcher.matches(list(compress(messages, operations)))
@@ -429,15 +424,15 @@ class MessageReader:
 
     def _fill(self, message: Any) -> bool:
         """Set the columns that a message's rows lack to NULL; return whether all are NULL."""
-        envelope, kind = self.envelope, self.envelope.plain_kinds.get(self.operation(message))
+        envelope, [kind] = self.envelope, self.envelope.kinds_of([message])
         images, befores = (getattr(message, field) for field in (envelope.after, envelope.before))
         if envelope.images.many == "one":
             images, befores = [images], [befores]
-        assert envelope.columnar.lacks_nulls is not None
+        assert envelope.images.partial is not None
         updated = befores or () if kind is RowKind.UPDATE_AFTER else ()
         for image, before in zip_longest(images or [None], updated):
             try:
-                if image is None or not envelope.columnar.lacks_nulls(message, kind, image, before):
+                if image is None or not envelope.images.partial.nulls(message, kind, image, before):
                     return False
             except _REFUSALS:
                 return False

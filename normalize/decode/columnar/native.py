@@ -101,7 +101,9 @@ class NativeDecoder:
     ) -> None:
         columns = list(zip(rows.results, rows.handlings, rows.converters, rows.direct, strict=True))
         kinds = [
-            _KINDS.get(column.type.name, _raw)(column.type, how) if direct else ("raw",)
+            _KINDS[column.type.name](column.type, how)
+            if direct and column.type.name in _KINDS
+            else ("raw",)
             for column, how, _, direct in columns
         ]
         mark, required = (
@@ -342,17 +344,18 @@ def _array(
 def _is_known(plan: DecodePlan, envelope: Envelope) -> bool:
     """Whether it can decode the plan, and messages with this envelope."""
     images, together, framing = envelope.images, envelope.columnar, envelope.framing
-    unknown = (
-        plan.key_metadata,
-        framing.frame or envelope.keys.shape is not None,
-        images.columns is not None or images.before_prefix,
-        # It leaves a delete without its array to Python.
-        images.deleted_in_either and images.many == "one",
-        together.message is not None or not envelope.after or len(envelope.operation) != 1,
-        not all(isinstance(text, str) for text in envelope.kinds),
-        not all(map(envelope.attributes.get, plan.identity.columns)),
+    return not any(
+        (
+            plan.key_metadata,
+            framing.frame or envelope.keys.shape is not None or envelope.operation_header,
+            images.columns is not None or images.before_prefix,
+            # It leaves a delete without its array to Python.
+            images.deleted_in_either and images.many == "one",
+            together.message is not None or not envelope.after or len(envelope.operation) != 1,
+            not all(isinstance(text, str) for text in envelope.kinds),
+            not all(map(envelope.attributes.get, plan.identity.columns)),
+        )
     )
-    return not any(unknown)
 
 
 def _special(plan: DecodePlan, envelope: Envelope) -> tuple[dict[_Path, Any], dict[_Path, int]]:
@@ -420,10 +423,6 @@ def _content(
     if options == {inner, NoneType} and texts and all(isinstance(text, str) for text in texts):
         return "one of", [None, *texts]
     return _CONTENTS.get(options, (others, None))
-
-
-def _raw(sql_type: SqlType, handling: Handling) -> tuple[Any, ...]:
-    return ("raw",)
 
 
 def _decimal(sql_type: SqlType, handling: Handling) -> tuple[Any, ...]:

@@ -16,7 +16,7 @@ from cdc_formats.values.json_reader import BatchReader, batch_reader
 from normalize.core.records import Records
 from normalize.decode.plan import DecodePlan
 
-from .messages import Messages, TableMatcher, operation_reader
+from .messages import Messages, TableMatcher
 
 _UPDATE_BEFORE, _UPDATE_AFTER, _DELETE = RowKind.UPDATE_BEFORE, RowKind.UPDATE_AFTER, RowKind.DELETE
 
@@ -110,7 +110,6 @@ class RowSelector:
     ) -> None:
         self.envelope, self.needs, self.matcher = envelope, needs, matcher
         self.handled_reasons = plan.handled_reasons
-        self.operation = operation_reader(envelope)
         self.after, self.before = (
             attrgetter(field) if field else None for field in (envelope.after, envelope.before)
         )
@@ -145,7 +144,7 @@ class RowSelector:
 
     def _rows(self, records: Records, part: Messages) -> Rows:
         messages = part.messages
-        kinds = list(map(self.envelope.plain_kinds.get, map(self.operation, messages)))
+        kinds = self.envelope.kinds_of(messages)
         images = messages if self.after is None else list(map(self.after, messages))
         befores = (
             [None] * len(messages) if self.before is None else list(map(self.before, messages))
@@ -239,7 +238,11 @@ class RowSelector:
             rows = rows._replace(
                 images=[before if kind is _DELETE else image for kind, image, before in chosen]
             )
-        incomplete = rows.places_where([image is None for image in rows.images])
+        has_key = self.envelope.keys.of_rows
+        incomplete = rows.places_where(
+            image is None and not (has_key and kind is _DELETE)
+            for image, kind in zip(rows.images, rows.kinds, strict=True)
+        )
         if self.needs_before:
             updates = zip(rows.kinds, rows.befores, strict=True)
             incomplete |= rows.places_where(
@@ -251,8 +254,7 @@ class RowSelector:
         self, read: BatchReader, records: Records, rows: Rows, deletes: Sequence[int]
     ) -> tuple[Rows, set[int]]:
         """Add deletes of records without a row; read the keys of rows if rows may include them."""
-        of_rows = rows.places if self.envelope.keys.of_rows else []
-        places = [*of_rows, *deletes]
+        places = [*(rows.places if self.envelope.keys.of_rows else []), *deletes]
         read_keys, failed = read([records.keys[place] for place in places])
         refused = {places[index] for index in failed}
         keys = dict(
@@ -269,9 +271,12 @@ class RowSelector:
             if deleted
             else rows
         )
-        return rows._replace(
-            keys=[keys[place] for place in rows.places] if self.envelope.keys.of_rows else []
-        ), refused
+        if not self.envelope.keys.of_rows:
+            return rows, refused
+        of_rows = [keys[place] for place in rows.places]
+        pairs = zip(rows.kinds, rows.images, of_rows, strict=True)
+        images = [key if kind is _DELETE else image for kind, image, key in pairs]
+        return rows._replace(images=images, keys=of_rows), refused
 
 
 def _is_single(kind: RowKind, images: list[Any] | None, befores: list[Any] | None) -> bool:

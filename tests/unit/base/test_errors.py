@@ -168,6 +168,12 @@ MESSAGES = {
         '{"op": "%s", "data": {}}',
         '{"op": "+I", "data": {"%s": 1}}',
     ],
+    "cockroachdb-json": [
+        '{"after": {"id": "%s"}}',
+        '{"%s": 1}',
+        '{"updated": "%s"}',
+        '{"after": "%s"}',
+    ],
     "debezium-avro-confluent": ["\0\0\0\0\1%s"],
     "debezium-flat-json": [
         '{"id": "%s"}',
@@ -230,6 +236,7 @@ def test_without_excerpt_an_error_shows_nothing_of_the_message(
 ) -> None:
     texts = []
     key = "_id" if identifier == "debezium-mongodb-json" else "id"
+    kafka_key = b"[1]" if identifier == "cockroachdb-json" else b'{"id": 1}'
     for shown in (True, False):
         format = get_format(identifier, error_excerpt=shown, **REQUIRED.get(identifier, {}))
         decoder = format.decoder(
@@ -237,7 +244,7 @@ def test_without_excerpt_an_error_shows_nothing_of_the_message(
         )
         for decode in (decoder.decode, decoder.upserts):
             with pytest.raises(DecodeError) as caught:
-                decode(b'{"id": 1}', message.encode())
+                decode(kafka_key, message.encode())
             texts.append(str(caught.value))
             assert (SECRET in texts[-1]) is shown
             assert (SECRET in repr(caught.value)) is shown

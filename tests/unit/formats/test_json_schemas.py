@@ -171,8 +171,12 @@ VALID = [
         },
     ),
     ("changelog-json", {"op": "-U", "data": ROW}),
+    ("cockroachdb-json", {"after": ROW, "updated": "1532377312562986715.0000000000"}),
+    ("cockroachdb-json", {"after": None, "before": ROW, "key": [1], "topic": "products"}),
+    ("cockroachdb-json", {"resolved": "1532377312562986715.0000000000"}),
 ]
 INVALID = [
+    ("cockroachdb-json", {"after": [ROW]}, "$.after", "expected `object or null`, got `array`"),
     ("debezium-json", [], "$", "expected `object`, got `array`"),
     ("debezium-json", {"op": "x"}, "$.op", "expected c or d or m or r or t or u, got `string` 'x'"),
     ("debezium-json", {"op": None, "after": ROW}, "$.op", "expected `string`, got `null`"),

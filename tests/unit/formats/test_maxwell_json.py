@@ -140,7 +140,7 @@ def test_another_key_than_the_tables_is_refused_if_it_may_have_changed() -> None
     value = b'{"type":"update","primary_key_columns":["id"],"data":{"id":1,"n":2,"s":"b"}}'
     with pytest.raises(
         MissingBeforeImageError,
-        match="has no `old`, and `s` is not in the table's primary key, so .*: " + WHOLE,
+        match="lacks old values, and `s` is not in the table's primary key, so .*: " + WHOLE,
     ):
         upserts(value, key="s")
     assert (

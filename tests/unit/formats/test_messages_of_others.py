@@ -267,8 +267,6 @@ def _detected(*values: dict[str, Any] | bytes) -> tuple[str | None, str]:
             {"op": "d", "before": None, "after": None, "source": {"origin": "cockroachdb"}},
             "CockroachDB wrote the delete without its row",
         ),
-        ({"after": {"a": 0, "b": "updated"}}, "as in CockroachDB's envelope=wrapped"),
-        ({"after": None, "updated": "1.0000000001"}, "as in CockroachDB's envelope=wrapped"),
         (
             {"version": 1, "type": "CREATE", "sql": "CREATE TABLE t", "commitTs": 1, "buildTs": 2},
             "the message is of TiCDC's simple protocol",

@@ -12,6 +12,7 @@ from hypothesis import HealthCheck, given, settings, strategies as st
 from cdc_formats import Change, Ignored, KeyedChange, RowKind, get_format
 from cdc_formats.errors import (
     DecodeError,
+    MissingBeforeImageError,
     MissingFieldError,
     TypeConversionError,
     UnknownOperationError,
@@ -606,9 +607,151 @@ test_error_texts = error_test(
                     {"before_prefix": "b_", "before_field": "b"},
                     {"before_field": "b", "codes": FLINK},
                     {"missing_columns": "error"},
+                    {"before_columns": "changed"},
                 ],
                 1,
             )
         },
     },
 )
+
+
+# --------------------------------------------------------------------------------------------------
+# the operation in a header, columns that changed, and positions of two fields
+
+HEADER = {
+    "op_header": "operation",
+    "codes": {"insert": "+I", "update": "+U", "delete": "-D", "begin": "TRANSACTION"},
+}
+SEQUIN = {
+    "op_field": "action",
+    "row_field": "record",
+    "before_field": "changes",
+    "before_columns": "changed",
+    "position_field": "metadata.commit_lsn",
+    "position_index_field": "metadata.commit_idx",
+    "codes": {"read": "+I", "insert": "+I", "update": "+U", "delete": "-D"},
+}
+SHAREPLEX = {
+    "op_field": "meta.op",
+    "row_field": "data",
+    "before_field": "key",
+    "missing_columns": "unchanged",
+    "position_field": "meta.scn",
+    "position_index_field": "meta.seq",
+    "codes": {"ins": "+I", "upd": "+U", "del": "-D"},
+}
+
+
+def test_the_operation_of_a_header_is_the_last_one() -> None:
+    format, row = get_format("op-json", **HEADER), json_bytes({"id": 1, "name": "a"})
+    own = b'{"id":1,"name":"a","header operation":"delete"}'
+    headers: list[Any] = [
+        (row, [("operation", b"insert")], [("+I", (1, "a"))]),
+        (row, [("operation", b"insert"), ("operation", b"delete")], [("-D", (1, "a"))]),
+        (own, [("operation", b"insert")], [("+I", (1, "a"))]),
+        (b"{}", [("operation", b"begin")], Ignored.TRANSACTION),
+        (None, [("operation", b"delete")], Ignored.TOMBSTONE),
+        (row, [], MissingFieldError),
+        (row, [("operation", None)], MissingFieldError),
+        (row, [("operation", b"\xff")], UnknownOperationError),
+    ]
+    decoder = format.decoder(COLUMNS, unique_key=["id"])
+    for value, pairs, expected in headers:
+        if isinstance(expected, type):
+            with pytest.raises(expected, match="header operation"):
+                decoder.decode(None, value, pairs)
+        else:
+            read = decoder.decode(None, value, pairs)
+            assert (read if isinstance(read, Ignored) else rows(read)) == expected
+    records: list[Record] = [(None, value, pairs) for value, pairs, _ in headers]
+    for target in (Blocks, TypedRows):
+        plan = source_of(format, COLUMNS, ["id"], {"operation": "operation"})
+        assert not differences(plan, records, target)
+        assert odd_places(plan, records) == [3, 4, 5, 6, 7]
+
+
+def sequin(action: str, record: Any, changes: Any, lsn: Any = 5, index: Any = 1) -> bytes:
+    metadata = {"table_name": "orders", "commit_lsn": lsn, "commit_idx": index}
+    return json_bytes(
+        {"record": record, "changes": changes, "action": action, "metadata": metadata}
+    )
+
+
+def test_changed_columns_complete_the_row_before_and_two_fields_are_the_position() -> None:
+    format = get_format("op-json", **SEQUIN)
+    update = sequin("update", {"id": 1, "name": "b"}, {"name": "a"})
+    decoder = format.decoder(COLUMNS, unique_key=["id"], positions=True)
+    assert rows(decoder.decode(None, update)) == [("-U", (1, "a")), ("+U", (1, "b"))]
+    moved = sequin("update", {"id": 2, "name": "b"}, {"id": 1})
+    assert [(each.key, each.row) for each in decoder.upserts(None, moved)] == [
+        ((1,), None),
+        ((2,), (2, "b")),
+    ]
+    assert decoder.upserts(None, update)[0].position == Position("", 5, 1, None)
+    unknown = [sequin("update", {"id": 1, "name": "b"}, old) for old in ({}, {"other": 1}, None)]
+    for value in unknown:
+        with pytest.raises(MissingBeforeImageError):
+            decoder.decode(None, value)
+        assert decoder.upserts(None, value)[0].row == (1, "b")
+    without = sequin("update", {"id": 1, "name": "b"}, {"name": "a"}, 5, None)
+    with pytest.raises(TypeConversionError, match="integer or text of digits"):
+        decoder.upserts(None, without)
+    snapshot = sequin("read", {"id": 1, "name": "b"}, None, None, None)
+    assert decoder.upserts(None, snapshot)[0].position is None
+    values = [update, moved, *unknown, snapshot, sequin("delete", {"id": 1, "name": "b"}, None)]
+    same(format, values, in_doubt=[])
+    same(format, [*values, without], positions=True)
+
+
+def test_an_update_of_shareplex_has_only_what_changed() -> None:
+    format = get_format("op-json", **SHAREPLEX)
+    decoder = format.decoder(COLUMNS, unique_key=["id"], positions=True)
+
+    def message(op: str, **images: Any) -> bytes:
+        return json_bytes({"meta": {"op": op, "scn": "14589063118712", "seq": 1}, **images})
+
+    whole = message("upd", data={"name": "b"}, key={"id": "1", "name": "a"})
+    of_key = message("upd", data={"name": "b"}, key={"id": "1"})
+    assert decoder.upserts(None, whole)[0].row == (1, "b")
+    assert rows(decoder.decode(None, whole)) == [("-U", (1, "a")), ("+U", (1, "b"))]
+    (partial_row,) = (
+        get_format("op-json", **SHAREPLEX)
+        .decoder("id INT, name STRING, n INT", unique_key=["id"], positions=True)
+        .upserts(None, of_key)
+    )
+    assert (partial_row.row, partial_row.partial) == ((1, "b", ABSENT), True)
+    assert partial_row.position == Position("", 14589063118712, 1, None)
+    delete = message("del", data={"id": "1", "name": "b"})
+    assert decoder.upserts(None, delete) == [
+        KeyedChange((1,), None, position=Position("", 14589063118712, 1, None))
+    ]
+    same(format, [whole, of_key, delete, message("ins", data={"id": "1", "name": "a"})])
+
+
+def test_a_profile_names_headers_sequin_and_shareplex() -> None:
+    values = [
+        {"record": {"id": 1, "name": "a"}, "changes": None, "action": "insert"},
+        {"record": {"id": 1, "name": "b"}, "changes": {"name": "a"}, "action": "update"},
+    ]
+    metadata = {"table_name": "t", "commit_lsn": 1, "commit_idx": 0}
+    (table,) = profile_records(
+        messages(*({**each, "metadata": metadata} for each in values))
+    ).tables
+    assert table.options == {**SEQUIN, "codes": {"insert": "+I", "update": "+U"}}
+    meta = {"scn": "14589063118712", "seq": 1, "table": "A.B"}
+    plex = [
+        {"meta": {**meta, "op": "ins"}, "data": {"id": "1", "name": "a"}},
+        {"meta": {**meta, "op": "upd"}, "data": {"name": "b"}, "key": {"id": "1", "name": "a"}},
+    ]
+    (table,) = profile_records(messages(*plex)).tables
+    assert table.options == {**SHAREPLEX, "codes": {"ins": "+I", "upd": "+U"}}
+    plain = messages({"id": 1, "name": "a"}, {"id": 1, "name": "b"})
+    named = [
+        each._replace(headers=(("operation", what),))
+        for each, what in zip(plain, (b"insert", b"update"), strict=True)
+    ]
+    profile = profile_records(named)
+    assert profile.format == "op-json"
+    assert profile.tables[0].options == {**HEADER, "codes": {"insert": "+I", "update": "+U"}}
+    assert "2 of 2 values have an operation in the header operation" in profile.reason

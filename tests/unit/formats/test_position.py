@@ -472,7 +472,10 @@ def test_a_source_of_the_wrong_form_is_an_error_with_its_path(source: Any, path:
         pytest.param({"db": "shop", "table": "orders"}, "$", id="no connector and no position"),
         *(
             pytest.param({**MYSQL, "connector": name}, "$.source.connector", id=name)
-            for name in ("cockroachdb", "informix", "spanner")
+            for name in ("informix", "spanner")
+        ),
+        pytest.param(
+            {"connector": "cockroachdb"}, "$.source.ts_hlc", id="CockroachDB without a clock"
         ),
         pytest.param(
             {**ORACLE, "commit_scn": None},
@@ -485,6 +488,14 @@ def test_a_source_without_a_position_is_an_error_with_its_path(source: Any, path
     with pytest.raises(MissingFieldError) as caught:
         position_of(source)
     assert caught.value.path == path
+
+
+@pytest.mark.parametrize("named", [{"connector": "cockroachdb"}, {"origin": "cockroachdb"}])
+def test_the_clock_of_cockroachdb_is_its_position(named: dict[str, str]) -> None:
+    source = {**named, "ts_hlc": "1745527444910044000.0000000003", "ts_ns": 1}
+    assert position_of(source) == Position("", 1745527444910044000, 3, 1745527444910)
+    with pytest.raises(TypeConversionError, match="nanoseconds and ten digits"):
+        position_of({**source, "ts_hlc": "1745527444910044000"})
 
 
 def test_vitess_has_no_order_of_changes() -> None:

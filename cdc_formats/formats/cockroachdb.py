@@ -1,0 +1,239 @@
+r"""CockroachDB changefeeds in JSON with ``envelope=wrapped``, the default.
+
+A row, a deleted row and a resolved timestamp; the Kafka key of the first two is ``[103]``, the
+values of the primary key::
+
+    {"after": {"id": 103, "name": "hammer", "weight": 0.750}, "updated": "1532377312562986715.0000000001"}
+    {"after": null, "updated": "1532377312562986716.0000000000"}
+    {"resolved": "1532377312562986716.0000000000"}
+
+==============================  ====================================================
+value                           rows
+==============================  ====================================================
+``after`` is an object          ``+U`` after
+``after`` is null               ``-D`` of the Kafka key
+``resolved`` without ``after``  `Ignored.HEARTBEAT`
+==============================  ====================================================
+
+Changelog mode: ``+U``, ``-D`` by key, since a message does not tell an insert from an update. ``before``
+(the option ``diff``) is not read. Null value: `Ignored.TOMBSTONE`.
+
+Key: an array without names. The order of ``primary_key`` is that of its values, and is never guessed:
+declare the columns in the order of the table's PRIMARY KEY. A row with other values in the declared
+columns is an error. A delete has no row to compare. CockroachDB writes a change of the key as a delete
+and an insert.
+
+Absent and null: a missing column did not change, and ChangelogNormalize completes the row. This is
+how tables with several column families are written (``split_column_families``): each message has the
+columns of one family, and the key's columns come from the Kafka key. A key whose first message lacks
+columns is an error there.
+
+Types: JSON numbers and text, bytes as ``\\x48656c``, JSON columns as values, times as text.
+
+Position: ``updated``, a hybrid logical clock: `high` is its nanoseconds, `low` its logical part. There
+is one history. A changefeed may repeat messages, and the repeated ones are older: with
+``order="source"`` they lose. The option ``updated`` of the changefeed writes it.
+
+Other envelopes: ``enriched`` is read as debezium-json. ``bare``, ``row`` and ``key_only`` are refused,
+since the delete of a query's row has the form of a row.
+
+Differs from Flink: Flink has no such format.
+
+Source: CockroachDB's pages "Changefeed Messages" and "Changefeeds on Tables with Column Families",
+and its encoder_json.go.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, ClassVar
+
+import msgspec
+
+from cdc_formats.decoding.envelope import Codes, Envelope, RowKeys, text
+from cdc_formats.decoding.rows import RowConverter
+from cdc_formats.decoding.scalar_reader import ScalarReader
+from cdc_formats.decoding.shapes import row_struct
+from cdc_formats.errors import DecodeError, MalformedMessageError, MissingFieldError, SchemaError
+from cdc_formats.events import (
+    DELETE,
+    UPDATE_AFTER,
+    ChangelogMode,
+    Event,
+    Headers,
+    Ignored,
+    Position,
+    Reader,
+    RowKind,
+    hlc_position,
+)
+from cdc_formats.format import Format, MetadataColumn, table_filter
+from cdc_formats.values.handling import Handling
+from cdc_formats.values.json_reader import json_reader
+from cdc_formats.values.schema import ABSENT, Column
+
+
+@dataclass(frozen=True, kw_only=True)
+class CockroachdbJson(Format):
+    """CockroachDB's wrapped messages.
+
+    Parameters
+    ----------
+    time_zone : str or None
+        The zone of zone-less text in a TIMESTAMP column.
+    """
+
+    identifier = "cockroachdb-json"
+    sampler = "cdc_formats.topics.samplers.messages:CockroachdbSampler"
+    changelog_mode = ChangelogMode.upsert()
+    reads_key = True
+    positions = ""
+    whole_rows = "create the changefeed without split_column_families"
+
+    time_zone: str | None = None
+
+    metadata: ClassVar[Mapping[str, MetadataColumn]] = {
+        "updated": MetadataColumn("STRING", lambda message: text(message.updated)),
+        "mvcc-timestamp": MetadataColumn("STRING", lambda message: text(message.mvcc_timestamp)),
+        "topic": MetadataColumn("STRING", lambda message: text(message.topic)),
+    }
+
+    @property
+    def encodings(self) -> Handling:
+        """Numbers and text; bytes are hexadecimal digits, JSON columns are JSON values."""
+        return Handling(binary="bytea", json="value", time_zone=self.time_zone)
+
+    def check(self, columns: Sequence[Column], unique_key: Sequence[str] = ()) -> None:
+        """Raise without a primary key: a delete has only the Kafka key."""
+        if not unique_key:
+            raise SchemaError(
+                "cockroachdb-json needs a primary_key: the columns of the Kafka key, in the order "
+                "of the table's primary key"
+            )
+
+    def reader(self, rows: RowConverter, *, keyed: bool = False) -> Reader:
+        """Return the reader of one table's records."""
+        return _Reader(self.envelope(rows), rows, table_filter(self), keyed=keyed)
+
+    def envelope(
+        self, rows: RowConverter, metadata: Sequence[str] = (), *, positions: bool = False
+    ) -> Envelope:
+        """Return where the row and its key are; the scalar decoder reads rows that lack columns."""
+        key = {index: f"c{index}" for index in rows.key_indices}
+        return Envelope(
+            fields=_Message,
+            operation=("operation",),
+            kinds={"row": UPDATE_AFTER, "null": DELETE, "resolved": Ignored.HEARTBEAT},
+            codes=Codes(are_text=False),
+            inspect=_require_after,
+            after="after",
+            deleted="after",
+            attributes={name: (name, None) for name in ("updated", "topic")},
+            keys=RowKeys(
+                shape=row_struct(
+                    key,
+                    {},
+                    msgspec.NODEFAULT,
+                    namespace={f"c{at}": ABSENT for at in range(len(rows.names)) if at not in key},
+                    array_like=True,
+                    forbid_unknown_fields=True,
+                ),
+                of_rows=True,
+                is_compared=True,
+                deletes=(),
+            ),
+        )
+
+    def position(self, message: Any) -> Position | None:
+        """Return the position in ``updated``.
+
+        Raises
+        ------
+        MissingFieldError
+            When it is missing.
+        TypeConversionError
+            When it is not a hybrid logical clock's text.
+        """
+        if message.updated is None:
+            raise MissingFieldError(
+                "`updated` is missing: create the changefeed with the option updated, or use "
+                "order='arrival'",
+                "$.updated",
+            )
+        return hlc_position(message.updated, "$.updated")
+
+
+class _Message(msgspec.Struct, gc=False, forbid_unknown_fields=True):
+    after: Any = ABSENT
+    before: msgspec.Raw = msgspec.Raw(b"null")
+    key: msgspec.Raw = msgspec.Raw(b"null")
+    topic: Any = None
+    updated: Any = None
+    mvcc_timestamp: Any = None
+    resolved: Any = None
+
+    @property
+    def operation(self) -> str | None:
+        """What the message is; None: it is not one of a wrapped changefeed."""
+        if self.after is not ABSENT:
+            return "null" if self.after is None else "row"
+        return None if self.resolved is None else "resolved"
+
+
+def _require_after(message: Any, kind: RowKind | Ignored | None) -> None:
+    if kind is None:
+        raise MissingFieldError(
+            "`after` is missing: not a message of a changefeed with envelope=wrapped", "$.after"
+        )
+
+
+class _Reader(ScalarReader):
+    """Reads the records of one table, whose rows get the columns of the key that they lack."""
+
+    def __call__(
+        self, key: bytes | None, value: bytes | None, headers: Headers = ()
+    ) -> Sequence[Event] | Ignored:
+        if value is None:
+            return Ignored.TOMBSTONE
+        message = self.message(value)
+        if message.after is None:
+            # The key of a sample's message has no names.
+            return (
+                Ignored.TOMBSTONE
+                if self.rows.untyped
+                else [Event(DELETE, self._key(key), None, message, "$", "")]
+            )
+        events = self.events(message, value)
+        for event in () if isinstance(events, Ignored) or self.rows.untyped else events:
+            self._add_key(event, self._key(key))
+        return events
+
+    @cached_property
+    def _read_key(self) -> Callable[[bytes], Any]:
+        return json_reader(self.envelope.keys.shape, spelled=self.rows.spelled)
+
+    def _key(self, key: bytes | None) -> dict[str, Any]:
+        """Return the columns of the Kafka key."""
+        if key is None:
+            raise MissingFieldError("the Kafka key is null", "", "key")
+        try:
+            values = self._read_key(key)
+            image = {self.rows.names[at]: getattr(values, f"c{at}") for at in self.rows.key_indices}
+            self.rows.key(image, "$")
+        except DecodeError as error:
+            raise error.at(field="key") from None
+        return image
+
+    def _add_key(self, event: Event, image: dict[str, Any]) -> None:
+        own, key = self.rows.key(event.after, event.after_path), self.rows.key(image, "$")
+        for name, mine, other in zip(self.rows.unique_key, own, key, strict=True):
+            if mine is not ABSENT and mine != other:
+                raise MalformedMessageError(
+                    f"`{name}` has another value in the Kafka key than in the row: declare the "
+                    "columns of primary_key in the order of the table's primary key",
+                    f"{event.after_path}.{name}",
+                )
+        if ABSENT in own:
+            event.after = self.rows.present(event.after) | image
