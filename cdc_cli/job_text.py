@@ -83,15 +83,15 @@ class JobTarget:
     def lines(self) -> list[str]:
         """Return the entries of the file."""
         if self.kind is TargetKind.DELTA:
-            return [
-                "target:",
-                "  delta:",
-                f"    name: {json.dumps(self.lake)}",
+            alone = [
                 "    # No other job writes these tables while this one runs, also no OPTIMIZE. If one does,",
                 "    # remove the line: Spark then writes them, which takes longer for few changes.",
                 "    only_writer: true",
-                "packages: [delta]",
             ]
+            # On a local disk, a commit that another job replaced is made again.
+            name = f"    name: {json.dumps(self.lake)}"
+            rest = [] if self.lake.startswith("/") else alone
+            return ["target:", "  delta:", name, *rest, "packages: [delta]"]
         if self.kind is TargetKind.JDBC:
             return [
                 "target:",

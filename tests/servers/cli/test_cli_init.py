@@ -50,7 +50,7 @@ def test_a_job_file_from_topics(kafka: LocalKafka, tmp_path: Path) -> None:
     assert job.arguments["topic"] == [orders, events]
     assert job.arguments["format"] == "maxwell-json"
     assert job.arguments["options"]["kafka.bootstrap.servers"] == kafka.bootstrap_servers
-    target = DeltaDatabase("/lake/shop", only_writer=True, on_question="stop_table")
+    target = DeltaDatabase("/lake/shop", on_question="stop_table")
     assert job.arguments["target"] == target
     assert list(job.arguments["tables"]) == ["shop.events"]
     kafka.produce(orders, [maxwell("orders", "update", {"id": 1, "photo": "Cr1t6rqqFik="})])
