@@ -22,7 +22,7 @@ from normalize import DeltaTarget, IcebergTarget
 from normalize.spark_versions import has_package
 from normalize.tables.apply import apply_batch
 from normalize.tables.maintenance import maintain
-from normalize.tables.policy import Maintenance
+from normalize.tables.table_options import Maintenance
 from normalize.tables.writers.lake import LakeTarget
 
 from .merge import LAYOUTS, Table, changes_of, placed_rows

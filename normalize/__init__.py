@@ -22,9 +22,8 @@ if TYPE_CHECKING:
     from .tables.apply import apply_batch, apply_changes
     from .tables.database import sync_database
     from .tables.database_target import DeltaDatabase, IcebergDatabase, JdbcDatabase
-    from .tables.policy import Maintenance
     from .tables.sync_table import sync_table
-    from .tables.table_options import TableOptions
+    from .tables.table_options import Maintenance, TableOptions
     from .tables.writers.delta import DeltaTarget
     from .tables.writers.iceberg import IcebergTarget
     from .tables.writers.jdbc import JdbcTarget
@@ -41,7 +40,7 @@ _HOME = {
     "JdbcSource": "verify.database_table",
     "JdbcTarget": "tables.writers.jdbc",
     "LocalKafka": "local_kafka",
-    "Maintenance": "tables.policy",
+    "Maintenance": "tables.table_options",
     "MetricsListener": "monitoring.metrics_listener",
     "TableOptions": "tables.table_options",
     "aggregate_changes": "aggregates",

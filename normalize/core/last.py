@@ -90,7 +90,7 @@ def last_of_keys(keys: Ints, sources: Ints, stamps: Ints, row_order: RowOrder) -
     """
     order = np.lexsort((sources, stamps, keys))
     arranged, times = keys[order], stamps[order]
-    last = np.append(arranged[1:] != arranged[:-1], True)
+    last = np.append(arranged[1:] != arranged[:-1], True)[: len(order)]
     tied = ~last[:-1] & last[1:] & (times[1:] == times[:-1])
     if tied.any() and (row_order == "row" or (row_order == "offset" and not stamps.any())):
         raise unknown_order(row_order)
@@ -99,18 +99,46 @@ def last_of_keys(keys: Ints, sources: Ints, stamps: Ints, row_order: RowOrder) -
 
 
 def since_last_whole(
-    keys: Ints, sources: Ints, offsets: Ints, stamps: Ints, *, partial: Bools
-) -> tuple[Ints, Ints]:
+    keys: Ints,
+    sources: Ints,
+    offsets: Ints,
+    stamps: Ints,
+    *,
+    partial: Bools,
+    deleted: Bools,
+    moved: Bools,
+) -> tuple[Ints, Ints, Bools]:
     """Return each key's last whole change in each partition, and the partial ones after it.
 
-    The result has indexes and timestamps, as in `last_in_partitions`.
+    A partial row whose key changed is always kept. Its values are those of the deleted row of the
+    earlier key: the changes that give the row before a delete are kept, too.
+
+    Parameters
+    ----------
+    keys, sources, offsets, stamps
+        Same as in `last_in_partitions`.
+    partial : array of bool
+        The changes that lack columns.
+    deleted : array of bool
+        The deletes before which a row is kept; all false: none.
+    moved : array of bool
+        The partial changes whose key changed.
+
+    Returns
+    -------
+    (indexes, stamps, earlier) : (array of int, array of int, array of bool)
+        As in `last_in_partitions`; `earlier` is true for a change that gives only a deleted row.
 
     Examples
     --------
-    >>> numbers = map(np.array, ([0, 0, 0, 0], [0, 0, 0, 0], [6, 7, 8, 9], [3, 5, 4, 6]))
-    >>> indexes, stamps = since_last_whole(*numbers, partial=np.array([False, True, False, True]))
+    >>> numbers = [*map(np.array, ([0, 0, 0, 0], [0, 0, 0, 0], [6, 7, 8, 9], [3, 5, 4, 6]))]
+    >>> none, last = np.zeros(4, bool), np.array([False, False, False, True])
+    >>> indexes, stamps, _ = since_last_whole(*numbers, partial=np.array([False, True, False, True]), deleted=none, moved=none)
     >>> indexes.tolist(), stamps.tolist()
     ([2, 3], [5, 6])
+    >>> indexes, _, earlier = since_last_whole(*numbers, partial=none, deleted=last, moved=none)
+    >>> indexes.tolist(), earlier.tolist()
+    ([2, 3], [True, False])
     """
     order = np.lexsort((offsets, sources, keys))
     changed = (keys[order][1:] != keys[order][:-1]) | (sources[order][1:] != sources[order][:-1])
@@ -119,11 +147,20 @@ def since_last_whole(
     # it.
     times, ranks = np.unique(stamps[order], return_inverse=True)
     monotone = times[np.maximum.accumulate(ranks + group * len(times)) - group * len(times)]
-    indexes = np.arange(len(order))
-    whole = np.full(group[-1] + 1, -1)
-    np.maximum.at(whole, group, np.where(partial[order], -1, indexes))
-    kept = indexes >= whole[group]
-    return order[kept], monotone[kept]
+    indexes, lacks, ends = np.arange(len(order)), partial[order], deleted[order]
+
+    def since(groups: Ints, is_whole: Bools) -> Bools:
+        """Return which changes are not before the last whole one of their group."""
+        whole = np.full(groups[-1] + 1, -1)
+        np.maximum.at(whole, groups, np.where(is_whole, indexes, -1))
+        kept: Bools = indexes >= whole[groups]
+        return kept
+
+    last = since(group, ~lacks)
+    kept = last | moved[order]
+    if ends.any():  # a row ends with its delete
+        kept |= since(group + np.cumsum(np.append(0, ends[:-1])), ~(lacks | ends))
+    return order[kept], monotone[kept], ~last[kept]
 
 
 def completed(keys: Ints, sources: Ints, stamps: Ints, absent: Bools) -> tuple[Ints, Ints, Ints]:

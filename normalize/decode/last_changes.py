@@ -22,7 +22,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -35,7 +35,6 @@ from cdc_formats.events import KeyedChange
 from cdc_formats.values.schema import Column, SqlType, columns
 from normalize.core.arrow import arrow_type, of_stored, slices, spark_type
 from normalize.core.changes import ChangeBatch, ChangeBuilder, ChangeColumns, Partial, Shape
-from normalize.core.fold_columns import Ints
 from normalize.core.guard import PartitionSummary
 from normalize.core.last import (
     METADATA,
@@ -62,6 +61,9 @@ NULL for a whole row."""
 POSITION = "position"
 """The column with the position in the source's log (`stored_position`), if positions are
 requested."""
+MOVED = "moved"
+"""The column with the earlier key of a partial row whose key changed. It is empty in a change that
+only gives the row before a delete, which may be such a key's row, and NULL in other changes."""
 _MOST_HELD = 65_536
 
 
@@ -363,10 +365,17 @@ class LastOfKeys:
     """The last change of each key and partition; with partial rows, all since the last whole one.
 
     They are compacted whenever they have doubled.
+
+    Parameters
+    ----------
+    least : int
+        More changes than these are compacted.
+    keeps_deleted : bool
+        Whether the row before each delete is kept, with the column `MOVED`.
     """
 
-    def __init__(self, least: int = _MOST_HELD) -> None:
-        self.torn, self.tables = 0, list[pa.Table]()
+    def __init__(self, least: int = _MOST_HELD, *, keeps_deleted: bool = False) -> None:
+        self.torn, self.tables, self.keeps_deleted = 0, list[pa.Table](), keeps_deleted
         self.rows, self.least, self.most = 0, least, least
 
     def add(self, changes: pa.Table) -> None:
@@ -381,8 +390,17 @@ class LastOfKeys:
         """Yield the changes; with an order, only the last of each key."""
         if not self.rows:
             return
-        table = self._compacted()
+        table = pa.concat_tables(self.tables, promote_options="default").unify_dictionaries()
+        # As a rule, all changes of a key are in one partition, and one task reads it.
+        is_last = (
+            row_order is not None
+            and pc.count_distinct(table.column("key")).as_py() == table.num_rows
+        )
+        if not is_last:
+            table = self._compacted()
         if row_order is not None:
+            table = without_moved(table)
+        if row_order is not None and not is_last:
             table = without_redeliveries(table, ("key",), ("stamp", "source", "offset"))
             keys, sources, stamps = numbers_of(table, "key", "source", "stamp")
             if sources.any():
@@ -399,15 +417,46 @@ class LastOfKeys:
         table = pa.concat_tables(self.tables, promote_options="default").unify_dictionaries()
         table = without_redeliveries(table, ("key", "source"), ("offset",))
         numbers = numbers_of(table, "key", "source", "offset", "stamp")
-        if _has_partials(table):
-            places, stamps = since_last_whole(
-                *numbers, partial=table.column(ABSENT).is_valid().to_numpy()
+        nothing, earlier = np.zeros(table.num_rows, bool), np.zeros(0, bool)
+        partial = table.column(ABSENT).is_valid().to_numpy() if _has_partials(table) else nothing
+        deleted = table.column("deleted").to_numpy() if self.keeps_deleted else nothing
+        moved = _is_moved(table).to_numpy() if MOVED in table.schema.names else nothing
+        if partial.any() or deleted.any():
+            places, stamps, earlier = since_last_whole(
+                *numbers, partial=partial, deleted=deleted, moved=moved
             )
         else:
             places, stamps = last_in_partitions(*numbers)
-        return table.take(pa.array(places)).set_column(
+        table = table.take(pa.array(places)).set_column(
             table.schema.get_field_index("stamp"), "stamp", pa.array(stamps)
         )
+        if not earlier.any():
+            return table
+        marks = pa.chunked_array(
+            [pa.array([b"" if each else None for each in earlier], pa.binary())]
+        )
+        if MOVED not in table.schema.names:
+            return table.append_column(MOVED, marks)
+        marks = pc.coalesce(table.column(MOVED), marks)
+        return table.set_column(table.schema.get_field_index(MOVED), MOVED, marks)
+
+
+def _is_moved(changes: pa.Table) -> pa.ChunkedArray:
+    """Return which rows lack columns and have an earlier key."""
+    return pc.fill_null(pc.not_equal(changes.column(MOVED), b""), False)
+
+
+def moved_keys(changes: pa.Table) -> pa.Array:
+    """Return the keys of the rows that lack columns and have an earlier key."""
+    return changes.column("key").filter(_is_moved(changes)).combine_chunks()
+
+
+def without_moved(changes: pa.Table) -> pa.Table:
+    """Return changes without those of the `moved_keys`, and without those that only these need."""
+    if MOVED not in changes.schema.names or changes.column(MOVED).null_count == changes.num_rows:
+        return changes
+    of_moved = pc.is_in(changes.column("key"), value_set=moved_keys(changes))
+    return changes.filter(pc.and_not(changes.column(MOVED).is_null(), of_moved))
 
 
 def _has_partials(changes: pa.Table) -> bool:
@@ -517,227 +566,4 @@ def struct_of(
     ]
     return pa.StructArray.from_arrays(
         children, fields=list(arrow_type(struct_type(columns))), mask=absent
-    )
-
-
-# --------------------------------------------------------------------------------------------------
-# `ChangesWithMoves`: the last change of each key, where rows have columns of other keys' rows.
-
-
-# --------------------------------------------------------------------------------------------------
-# Rows whose key changed and that lack columns: the row of the earlier key has them.
-#
-# A key's row is followed from change to change, and from key to key. It ends with a place for each
-# column: the change that has its value, or none. Then the target has the value, in the row of the key
-# at which the row began (its base).
-
-
-class FollowedRow(NamedTuple):
-    """The last change of a key.
-
-    Attributes
-    ----------
-    change : int
-    base : bytes or None
-        The key whose row in the target has the values that no change has; None if there are none.
-    places : tuple of int
-        For each column the change that has its value, or -1; empty for a delete.
-    """
-
-    change: int
-    base: bytes | None = None
-    places: tuple[int, ...] = ()
-
-
-class UnknownRowError(ValueError):
-    """A row that lacks columns cannot be followed; the arguments are its change and the reason."""
-
-
-_DELETED = "the change of its key before it is a delete: read the table again from a snapshot"
-_REUSED = (
-    "its earlier key, in another partition, had several rows meanwhile: read the table again from "
-    "a snapshot"
-)
-
-
-class _Deleted(NamedTuple):
-    row: FollowedRow
-    source: int
-    times: int
-
-
-def in_order(sources: Ints, offsets: Ints, stamps: Ints) -> Ints:
-    """Return the order of changes: of a partition by offset, and between partitions by timestamp.
-
-    Timestamps are made monotone in each partition. Changes of one record keep their order.
-
-    Parameters
-    ----------
-    sources, offsets, stamps : array of int
-        The numbers of partitions are in the order of their names.
-
-    Examples
-    --------
-    >>> in_order(*map(np.array, ([0, 1, 0, 0], [7, 3, 8, 8], [5, 4, 3, 3]))).tolist()
-    [1, 0, 2, 3]
-    """
-    placed = np.lexsort((offsets, sources))
-    times, of = stamps[placed], sources[placed]
-    starts = np.flatnonzero(np.append(True, of[1:] != of[:-1]))
-    monotone = np.concatenate([np.maximum.accumulate(part) for part in np.split(times, starts[1:])])
-    order: Ints = placed[np.lexsort((of, monotone))]
-    return order
-
-
-def follow_moves(
-    keys: Sequence[bytes],
-    moved_from: Sequence[bytes | None],
-    deleted: Sequence[bool],
-    absent: Sequence[Sequence[bool] | None],
-    sources: Sequence[int],
-    columns: int,
-) -> dict[bytes, FollowedRow]:
-    """Return the last change of each key, among all changes of these keys in their order.
-
-    Parameters
-    ----------
-    keys : sequence of bytes
-    moved_from : sequence of bytes or None
-        The earlier key of a row that lacks columns, if its key changed.
-    deleted : sequence of bool
-    absent : sequence of (sequence of bool) or None
-        The columns that a row lacks; None for a whole row and a delete.
-    sources : sequence of int
-        The Kafka partition of each change.
-    columns : int
-        The number of columns.
-
-    Raises
-    ------
-    UnknownRowError
-    """
-    rows, deletes = dict[bytes, FollowedRow](), dict[bytes, _Deleted]()
-
-    def row_of(key: bytes) -> FollowedRow:
-        return (
-            rows[key] if key in rows and rows[key].places else FollowedRow(-1, key, (-1,) * columns)
-        )
-
-    def origin(at: int, key: bytes) -> FollowedRow:
-        """Return the row that moved away from a key: the deleted one, if its delete was read."""
-        if key not in deletes:
-            return row_of(key)
-        # Partitions are merged by time: another row may have had the key meanwhile.
-        last = deletes[key]
-        if last.source != sources[at] and (last.times > 1 or rows[key].places):
-            raise UnknownRowError(at, _REUSED)
-        return last.row
-
-    for at, key in enumerate(keys):
-        lacks, earlier = absent[at], moved_from[at]
-        is_there = key not in rows or bool(rows[key].places)
-        if deleted[at]:
-            if is_there:
-                times = deletes[key].times + 1 if key in deletes else 1
-                deletes[key] = _Deleted(row_of(key), sources[at], times)
-            rows[key] = FollowedRow(at)
-        elif lacks is None:
-            rows[key] = FollowedRow(at, None, (at,) * columns)
-        elif earlier is None and not is_there:
-            raise UnknownRowError(at, _DELETED)
-        else:
-            before = row_of(key) if earlier is None else origin(at, earlier)
-            places = tuple(
-                [was if missing else at for missing, was in zip(lacks, before.places, strict=True)]
-            )
-            rows[key] = FollowedRow(at, before.base if -1 in places else None, places)
-    return rows
-
-
-MOVED, BASE = "moved", "base"
-"""The column with the earlier key of a partial row whose key changed, and the one with the key
-whose row in the target has its columns."""
-
-
-class ChangesWithMoves:
-    """All changes; at the end the last of each key.
-
-    They have the column `MOVED`, if a key changed, and then at the end `BASE`.
-    """
-
-    def __init__(self) -> None:
-        self.torn, self.tables = 0, list[pa.Table]()
-
-    def add(self, changes: pa.Table) -> None:
-        self.tables.append(changes)
-
-    def finish(self, row_order: RowOrder | None) -> Iterator[pa.RecordBatch]:
-        """Yield the last change of each key."""
-        if not self.tables:
-            return
-        changes = pa.concat_tables(self.tables, promote_options="default").unify_dictionaries()
-        unmoved = LastOfKeys()
-        if MOVED in changes.schema.names:
-            changes = without_redeliveries(changes, ("key",), ("stamp", "source", "offset"))
-            keys, moved = changes.column("key"), changes.column(MOVED)
-            involved = pc.is_in(
-                keys,
-                value_set=pa.chunked_array(
-                    [*keys.filter(moved.is_valid()).chunks, *moved.drop_null().chunks], pa.binary()
-                ),
-            )
-            if moved.null_count < len(moved):  # otherwise all were redeliveries
-                for batch in _followed(changes.filter(involved)).combine_chunks().to_batches():
-                    yield from slices(batch)
-            changes = changes.filter(pc.invert(involved)).drop_columns([MOVED])
-        unmoved.add(changes)
-        yield from unmoved.finish(row_order)
-        self.torn = unmoved.torn
-
-
-def _followed(changes: pa.Table) -> pa.Table:
-    """Return the last change of each key, with the values that it lacks from the changes before it.
-
-    Raises
-    ------
-    PartialImageError
-    """
-    changes = changes.take(pa.array(in_order(*numbers_of(changes, "source", "offset", "stamp"))))
-    texts = changes.column(ABSENT)
-    absent = [
-        None if text is None else [flag == "1" for flag in text] for text in texts.to_pylist()
-    ]
-    columns = len(texts.drop_null()[0].as_py())
-    keys, moved, deleted = (changes.column(name).to_pylist() for name in ("key", MOVED, "deleted"))
-    (sources,) = numbers_of(changes, "source")
-    try:
-        rows = follow_moves(keys, moved, deleted, absent, sources.tolist(), columns)
-    except UnknownRowError as error:
-        at, reason = error.args
-        raise partial_row(
-            reason, f"{changes.column('source')[at]}@{changes.column('offset')[at]}"
-        ) from None
-    bases = [row.base if row.base != key else None for key, row in rows.items()]
-    return _last_rows(changes, list(rows.values()), columns).append_column(
-        BASE, pa.array(bases, pa.binary())
-    )
-
-
-def _last_rows(changes: pa.Table, rows: Sequence[FollowedRow], columns: int) -> pa.Table:
-    """Return the last change of each row, with the values of the changes that have them."""
-    last = changes.take(pa.array([row.change for row in rows], pa.int64())).drop_columns([MOVED])
-    for index in range(columns):
-        # Where no change has a value, the last one has NULL.
-        places = [
-            row.places[index] if row.places and row.places[index] >= 0 else row.change
-            for row in rows
-        ]
-        values = changes.column(f"c{index}").take(pa.array(places, pa.int64()))
-        last = last.set_column(last.schema.get_field_index(f"c{index}"), f"c{index}", values)
-    flags = [
-        "".join("1" if place < 0 else "0" for place in row.places) if -1 in row.places else None
-        for row in rows
-    ]
-    return last.set_column(
-        last.schema.get_field_index(ABSENT), ABSENT, pa.array(flags, pa.string())
     )

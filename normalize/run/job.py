@@ -34,8 +34,7 @@ from normalize.kafka.dead_letter import DeadLetter
 from normalize.kafka.reader_options import reader_options
 from normalize.tables.database import check_arguments, sync_database
 from normalize.tables.database_target import Database, DeltaDatabase, IcebergDatabase, JdbcDatabase
-from normalize.tables.policy import Maintenance
-from normalize.tables.table_options import AS_IS, QUESTION, TableOptions
+from normalize.tables.table_options import AS_IS, QUESTION, Maintenance, TableOptions
 
 _DATABASES = {"delta": DeltaDatabase, "iceberg": IcebergDatabase, "jdbc": JdbcDatabase}
 _UNKNOWN = re.compile(r"Object contains unknown field `(.*?)`(?: - at `(.*)`)?")

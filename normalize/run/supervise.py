@@ -30,7 +30,6 @@ from normalize.spark.sessions import is_stopped
 from normalize.tables.database import LASTING
 from normalize.tables.database_target import LakeDatabase
 from normalize.tables.maintenance import damages, maintain
-from normalize.tables.policy import Maintenance
 from normalize.tables.resync import (
     cancel_resync,
     resync_from_snapshot,
@@ -39,6 +38,7 @@ from normalize.tables.resync import (
 )
 from normalize.tables.resync_state import Offsets, Resync
 from normalize.tables.schema_store import SchemaStore
+from normalize.tables.table_options import Maintenance
 from normalize.verify.database_table import JdbcSource
 from normalize.verify.resync import resync_from_source
 

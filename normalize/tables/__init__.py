@@ -9,13 +9,15 @@ module                              its part
 `database`, `database_target`       a router and many jobs, and where their tables are
 `route`                             on the workers: the source table of each record, and the
                                     columns that its rows have
-`table_options`, `policy`           what the user says about tables, and how one is kept
+`table_options`                     what the user says about tables, and how one is kept
 `schema`, `schema_store`, `facts`   a table's columns and key: inferred, extended, widened; the
                                     folder of their files; what must stay as it is
-`changes`                           the decoded changes of one table: the last of each key
+`changes`, `moves`                  the decoded changes of one table: the last of each key, also of
+                                    partial rows whose key changed
+`expressions`                       what is computed of changes before they are merged
 `merge`                             the plan of a MERGE, which every writer renders
 `apply`, `latest`                   a changelog that is applied to a table
-`history`, `interval`               versions of rows (SCD type 2), and a MERGE at an interval
+`history`                           versions of rows (SCD type 2)
 `targets`, `table_spec`,            a table to write, its columns, and the record of the
 `batches`                           micro-batches that it has
 `change_feed`                       changelogs from and to change feeds

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Literal
@@ -30,6 +30,7 @@ from normalize.spark_versions import check_version
 
 from .batches import only_call, running_batch
 from .database_target import lake_target
+from .expressions import with_deletion_times
 from .history import ApplyVersions, version_fields
 from .latest import (
     check,
@@ -43,8 +44,7 @@ from .latest import (
     stored,
 )
 from .packed import collected, in_utc, packed, unpacked
-from .policy import DELETED_AT, with_deletion_times
-from .table_options import TableOptions, TablePolicy
+from .table_options import DELETED_AT, TableOptions, TablePolicy
 from .table_spec import (
     END_AT,
     START_AT,
@@ -244,19 +244,13 @@ BatchOrderError
         on_new_column,
         create,
     )
-    with _java_errors(target):
+    try:
         table, apply = _apply(df, target, options)
         spark = df.sparkSession
         with nullcontext() if is_connect(df) else only_call(spark, str(table)):
             apply(df, table.sink(spark))
-
-
-@contextmanager
-def _java_errors(target: TableTarget | str) -> Iterator[None]:
-    """Raise a Java exception, whose trace py4j shows in full, as a `TargetError` with its cause."""
-    try:
-        yield
     except java_error_types() as error:
+        # py4j shows the whole trace of an exception of Java.
         raise TargetError(f"{target}: {explain_error(error)}") from None
 
 
@@ -390,7 +384,10 @@ class ApplyChanges:
                 self._apply(unpacked(values, rows.schema).toDF(ROW_KIND, *names), sink)
             elif any(part.num_rows for part in parts):
                 table = in_utc(pa.concat_tables(parts)).rename_columns([ROW_KIND, *names])
-                self._apply_arrow(table, rows.toDF(ROW_KIND, *names), sink)
+                check_rows(table, self.spec.primary_key)
+                spark, schema = rows.sparkSession, rows.toDF(ROW_KIND, *names).schema
+                arrow = ArrowRows(table, lambda: spark.createDataFrame(table, schema))
+                repeat_conflicts(lambda: sink.merge_arrow(arrow, sink.prepare(self.spec)))
 
     def _apply(self, batch: DataFrame, sink: Sink) -> None:
         key = self.spec.primary_key
@@ -400,12 +397,6 @@ class ApplyChanges:
             if number_of_keys:
                 last = rows.select("row.*")
                 repeat_conflicts(lambda: sink.merge(last, sink.prepare(self.spec)))
-
-    def _apply_arrow(self, table: pa.Table, rows: DataFrame, sink: Sink) -> None:
-        spark, schema = rows.sparkSession, rows.schema
-        check_rows(table, self.spec.primary_key)
-        last = ArrowRows(table, lambda: spark.createDataFrame(table, schema))
-        repeat_conflicts(lambda: sink.merge_arrow(last, sink.prepare(self.spec)))
 
 
 def _written(df: DataFrame, options: ApplyOptions) -> list[StructField]:

@@ -11,8 +11,9 @@ compares before anything is written.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from functools import cache, partial
 from typing import Any, NamedTuple
@@ -20,12 +21,11 @@ from typing import Any, NamedTuple
 import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, Observation, SparkSession, functions as F
 from pyspark.sql.types import StructField, StructType
 
 from cdc_formats.decoding.rows import key_indices
-from cdc_formats.errors import DecodeError, InferenceError, PartialImageError
+from cdc_formats.errors import DecodeError, InferenceError
 from cdc_formats.events import Headers, Ignored, KeyedChange
 from cdc_formats.topics.inference.sample import AnyColumns
 from cdc_formats.values.schema import (
@@ -54,23 +54,21 @@ from normalize.dataframe import with_frame_types
 from normalize.decode.decode_pass import decode_pass
 from normalize.decode.last_changes import (
     ABSENT,
-    BASE,
     MOVED,
     POSITION,
     AllChanges,
-    ChangesWithMoves,
     HeldChanges,
     LastOfKeys,
     merge_pass,
 )
 from normalize.decode.plan import DecodePlan, needed_columns
-from normalize.monitoring.explain_error import explain_error
-from normalize.monitoring.watch import COUNTS_DDL, observe_counts, read_counts
+from normalize.monitoring.watch import COLUMN, read_counts
 from normalize.spark.plans import partition_count, rows_of
 
 from .latest import stored
 from .merge import ABSENT_COLUMN, BASE_COLUMN
-from .packed import collected, packed
+from .moves import BASE, followed
+from .packed import collected, packed, unpacked
 
 SUMMARY = "__summary"
 """The column with `PassSummary` as MessagePack; NULL in changes."""
@@ -97,20 +95,16 @@ def _numbered(prefix: str, columns: Sequence[Column]) -> list[Column]:
     return [Column(f"{prefix}{index}", kind) for index, kind in enumerate(types)]
 
 
-def _layout(plan: DecodePlan, options: ChangeOptions, *, merged: bool) -> list[Column]:
+def _layout(plan: DecodePlan, options: ChangeOptions) -> list[Column]:
     """Return the columns of `TableChanges`."""
-    written = _numbered("c", options.with_shard(plan.result_columns))
-    bases = (
-        to_columns(f"{MOVED} BINARY") if merged else _numbered(_BASES, _key_columns(plan, options))
-    )
     position = to_columns(f"{POSITION} BINARY") if options.position_column is not None else ()
     return [
         *_ORDER,
         *to_columns(f"{ROW_KIND} STRING"),
-        *written,
+        *_numbered("c", options.with_shard(plan.result_columns)),
         *to_columns(f"{ABSENT} STRING, fact BINARY"),
         *position,
-        *bases,
+        *to_columns(f"{MOVED} BINARY"),
     ]
 
 
@@ -119,7 +113,7 @@ def _ddl(columns: Sequence[Column]) -> str:
 
 
 class PassSummary(msgspec.Struct, array_like=True):
-    """What a task found beside changes.
+    """What the tasks of a pass showed beside changes.
 
     Attributes
     ----------
@@ -130,6 +124,12 @@ class PassSummary(msgspec.Struct, array_like=True):
         is asked.
     stamps : (int, int) or None
         The least and the greatest timestamp of the records, in ms; None without records.
+    moved : set of bytes
+        The keys of the rows that lack columns and whose key changed, and their earlier keys.
+    counts : dict of str to int
+        The sums of the counts of `decode_pass`.
+    rows : int
+        The number of changes that are written; 0 in the summary of a task.
     torn : int
         Same as in `ChangeHolder`; not counted where Spark merges the changes of several tasks.
     """
@@ -137,6 +137,9 @@ class PassSummary(msgspec.Struct, array_like=True):
     partitions: list[PartitionSummary] = []
     source_keys: set[tuple[str, ...]] = set()
     stamps: tuple[int, int] | None = None
+    moved: set[bytes] = set()
+    counts: dict[str, int] = {}
+    rows: int = 0
     torn: int = 0
 
     def stamped(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -146,12 +149,21 @@ class PassSummary(msgspec.Struct, array_like=True):
                 self._add_stamps(tuple(pc.min_max(batch.column("stamp")).as_py().values()))
             yield batch
 
-    def add(self, other: PassSummary) -> None:
-        """Add what another task found."""
-        self.partitions += other.partitions
-        self.source_keys |= other.source_keys
-        self._add_stamps(other.stamps)
-        self.torn += other.torn
+    @classmethod
+    def united(cls, packed: Iterable[bytes]) -> PassSummary:
+        """Return the summary of all tasks."""
+        united = cls()
+        for other in map(_decode_summary, packed):
+            united.partitions += other.partitions
+            united.source_keys |= other.source_keys
+            united.moved |= other.moved
+            united.add_counts(other.counts)
+            united._add_stamps(other.stamps)
+        return united
+
+    def add_counts(self, counts: Mapping[str, int]) -> None:
+        """Add counts of `decode_pass`."""
+        self.counts |= {name: self.counts.get(name, 0) + each for name, each in counts.items()}
 
     def _add_stamps(self, stamps: tuple[int, int] | None) -> None:
         both = [each for each in (self.stamps, stamps) if each is not None]
@@ -160,46 +172,6 @@ class PassSummary(msgspec.Struct, array_like=True):
 
 
 _decode_summary = msgspec.msgpack.Decoder(PassSummary).decode
-
-
-class PassResult(NamedTuple):
-    """What computing the changes of a table showed.
-
-    Attributes
-    ----------
-    counts : mapping
-        The counts of `decode_pass`.
-    rows : int
-        The number of changes.
-    moved : int
-        The number of partial rows whose key changed, and which are still to be followed
-        (`changes_on_spark`).
-    summary : PassSummary
-        Those of all tasks.
-    """
-
-    counts: Mapping[str, int]
-    rows: int
-    moved: int = 0
-    summary: PassSummary = PassSummary()
-
-
-class Changes(NamedTuple):
-    """The changes of a table, a row for each key.
-
-    Attributes
-    ----------
-    rows : DataFrame
-        ``row_kind`` and the columns; `ABSENT_COLUMN` and `BASE_COLUMN`, if there may be partial
-        rows; and `SUMMARY`, in the rows of summaries.
-    finish : callable
-        Called with the stored rows (`normalize.tables.latest.stored`), returns the changes among
-        them, and the result of the pass. `ABSENT_COLUMN` remains if a row is partial,
-        `BASE_COLUMN` if a row has a base.
-    """
-
-    rows: DataFrame
-    finish: Callable[[DataFrame], tuple[DataFrame, PassResult]]
 
 
 class ChangeOptions(NamedTuple):
@@ -231,16 +203,15 @@ class ChangeOptions(NamedTuple):
 
 
 class TableChanges(HeldChanges):
-    """The last change of each key: ``+U`` with the row, or ``-D`` with the key.
+    """The last change of each key in each partition: ``+U`` with the row, or ``-D`` with the key.
+
+    Also the changes that rows need whose key changed (`last_changes.MOVED`).
 
     Parameters
     ----------
     output, key_groups, shape
         Same as `Collector`.
     plan : DecodePlan
-    merged : bool
-        Whether `merge_pass` follows. Otherwise rows whose key changed are followed, and have their
-        base.
     options : ChangeOptions
     summary : PassSummary
         That of the task, which has the timestamps of its records.
@@ -253,32 +224,24 @@ class TableChanges(HeldChanges):
         shape: Shape,
         *,
         plan: DecodePlan,
-        merged: bool,
         options: ChangeOptions,
         summary: PassSummary,
     ) -> None:
         self.schema = pa.schema(
-            [
-                (column.name, arrow_type(column.type))
-                for column in _layout(plan, options, merged=merged)
-            ]
+            [(column.name, arrow_type(column.type)) for column in _layout(plan, options)]
         )
-        self.key, self.by_shard, self.merged = (
-            key_indices(plan.result_columns, plan.unique_key),
-            options.shard_column is not None,
-            merged,
-        )
+        self.key = key_indices(plan.result_columns, plan.unique_key)
+        self.by_shard = options.shard_column is not None
         self.source_key = _source_key(plan)
         self.table_parts = plan.format.traits.table_parts
         self.has_position, self.topic_ids = options.position_column is not None, options.topic_ids
         self.summary, self.partitions = summary, dict[tuple[str, int], PartitionSummary]()
         self.moved: list[bytes | None] = []
-        super().__init__(output, key_groups, shape, row_order=None if merged else "log")
+        super().__init__(output, key_groups, shape, row_order=None)
+        self.last = LastOfKeys(keeps_deleted=True)
         if options.every:
             self.last = AllChanges()
             self.partial_remedy = "a history cannot complete it: pass scd_type=1 for this table"
-        elif not merged:
-            self.last = ChangesWithMoves()
 
     @staticmethod
     def ddl(output: Output) -> str:
@@ -314,8 +277,12 @@ class TableChanges(HeldChanges):
             self._see_key(records, with_changes[-1])
 
     def finish(self) -> Iterator[pa.RecordBatch]:
-        yield from super().finish()
-        self.summary.partitions, self.summary.torn = [*self.partitions.values()], self.last.torn
+        for changes in super().finish():
+            is_moved = pc.not_equal(changes.column(MOVED), b"")
+            for name in ("key", MOVED):
+                self.summary.moved.update(changes.column(name).filter(is_moved).to_pylist())
+            yield changes
+        self.summary.partitions = [*self.partitions.values()]
         summary = pa.array([encode(self.summary)], pa.binary())
         columns = [
             summary if field.name == "fact" else pa.nulls(1, field.type) for field in self.schema
@@ -368,8 +335,10 @@ class TableChanges(HeldChanges):
             deleted_keys = [
                 unpack(key) if there else None for key, there in zip(keys, flags, strict=True)
             ]
-            for index, values in zip(self.key, self._key_arrays(deleted_keys), strict=True):
-                columns[index] = pc.if_else(deleted, values, columns[index])
+            for part, index in enumerate(self.key):
+                values = [None if key is None else key[part] for key in deleted_keys]
+                arrays = to_arrow(self.output.columns[index].type, values)
+                columns[index] = pc.if_else(deleted, arrays, columns[index])
         kinds = pc.if_else(deleted, "-D", "+U")
         order = [changes.column(column.name).cast(arrow_type(column.type)) for column in _ORDER]
         absent = (
@@ -379,12 +348,13 @@ class TableChanges(HeldChanges):
         )
         rows = map(_duration_as_integer, columns)
         no_facts = pa.nulls(changes.num_rows, pa.binary())
-        extra = [
-            absent,
-            no_facts,
-            *([self._positions(changes)] if self.has_position else []),
-            *self._bases(changes),
-        ]
+        moved = (
+            changes.column(MOVED)
+            if MOVED in changes.schema.names
+            else pa.nulls(changes.num_rows, pa.binary())
+        )
+        positions = [self._positions(changes)] if self.has_position else []
+        extra = [absent, no_facts, *positions, moved]
         return pa.RecordBatch.from_arrays(
             [*order, kinds, *rows, *shards, *extra], schema=self.schema
         )
@@ -403,41 +373,6 @@ class TableChanges(HeldChanges):
             for source, offset, stamp in places
         )
         return pa.array(map(stored_position, positions), pa.binary())
-
-    def _bases(self, changes: pa.RecordBatch) -> list[pa.Array]:
-        """Return the column `MOVED`, or else the parts of the key in `BASE`."""
-        name = MOVED if self.merged else BASE
-        packed = (
-            changes.column(name)
-            if name in changes.schema.names
-            else pa.nulls(changes.num_rows, pa.binary())
-        )
-        if self.merged:
-            return [packed]
-        if packed.null_count == len(packed):
-            return [
-                pa.nulls(len(packed), kind)
-                for kind in self.schema.types[self.schema.get_field_index(f"{_BASES}0") :]
-            ]
-        split = [
-            None if key is None else key.split(_END_OF_SHARD, 1) if self.by_shard else [b"", key]
-            for key in packed.to_pylist()
-        ]
-        parts = self._key_arrays([None if each is None else unpack(each[1]) for each in split])
-        shards = (
-            [pa.array([each and each[0].decode() for each in split], pa.string())]
-            if self.by_shard
-            else []
-        )
-        return [*map(_duration_as_integer, parts), *shards]
-
-    def _key_arrays(self, keys: Sequence[Sequence[Any] | None]) -> list[pa.Array]:
-        """Return the columns of keys."""
-        types = [self.output.columns[index].type for index in self.key]
-        return [
-            to_arrow(kind, [None if key is None else key[part] for key in keys])
-            for part, kind in enumerate(types)
-        ]
 
 
 def _duration_as_integer(array: pa.Array) -> pa.Array:
@@ -473,41 +408,52 @@ def _key_columns(plan: DecodePlan, options: ChangeOptions) -> list[Column]:
     return options.with_shard(written[index] for index in key_indices(written, plan.unique_key))
 
 
-def _columns_of_records(plan: DecodePlan) -> list[str]:
-    """Return the columns that are decoded.
-
-    They include the key, which may name the source's key.
-    """
-    return list(dict.fromkeys([*needed_columns(plan), "key"]))
-
-
 class ArrowChanges(NamedTuple):
     """The changes of a table as Arrow's columns, a row for each key.
 
     Attributes
     ----------
     rows : pyarrow.Table
-        The columns of `_layout`.
-    result : PassResult
+        The columns of `_layout`, and of the keys in `moves.BASE` if there are any.
     plan : DecodePlan
     options : ChangeOptions
     """
 
     rows: pa.Table
-    result: PassResult
     plan: DecodePlan
     options: ChangeOptions
 
+    @classmethod
+    def of_moved(cls, changes: pa.Table, plan: DecodePlan, options: ChangeOptions) -> ArrowChanges:
+        """Return the rows that lack columns and whose key changed.
+
+        Parameters
+        ----------
+        changes : pyarrow.Table
+            The changes of `PassSummary.moved`, as the tasks return them.
+        plan, options
+        """
+        rows = followed(changes)
+        bases = rows.column(BASE).to_pylist()
+        if not any(bases):
+            return cls(rows, plan, options)
+        by_shard, key = options.shard_column is not None, _key_columns(plan, options)
+        split = [
+            each and (each.split(_END_OF_SHARD, 1) if by_shard else [b"", each]) for each in bases
+        ]
+        values = [each and [*unpack(each[1]), each[0].decode()] for each in split]
+        for index, (column, number) in enumerate(zip(key, _numbered(_BASES, key), strict=True)):
+            part = to_arrow(column.type, [each and each[index] for each in values])
+            rows = rows.append_column(number.name, _duration_as_integer(part))
+        return cls(rows, plan, options)
+
     def frame(self, spark: SparkSession) -> DataFrame:
-        """Return the changes as a DataFrame, as those of `Changes`."""
-        may_be_null = {
-            ABSENT,
-            "fact",
-            *(name for name in self.rows.column_names if name.startswith(_BASES)),
-        }
-        layout = [
+        """Return the changes as a DataFrame, without the columns that all of them lack."""
+        bases = _numbered(_BASES, _key_columns(self.plan, self.options))
+        may_be_null = {ABSENT, "fact", MOVED}
+        columns = [
             column
-            for column in _layout(self.plan, self.options, merged=False)
+            for column in [*_layout(self.plan, self.options), *bases]
             if column.name in self.rows.column_names
             and (
                 column.name not in may_be_null
@@ -515,7 +461,7 @@ class ArrowChanges(NamedTuple):
             )
         ]
         rows = spark.createDataFrame(
-            self.rows.select([column.name for column in layout]), _ddl(layout)
+            self.rows.select([column.name for column in columns]), _ddl(columns)
         )
         return _named(rows, self.plan, self.options)
 
@@ -528,8 +474,7 @@ class ArrowChanges(NamedTuple):
         of_spark = self.options.every or any(
             frame_type(column.type) != spark_type(column.type) for column in columns
         )
-        base = f"{_BASES}0"
-        if of_spark or (base in rows.column_names and rows.column(base).null_count < len(rows)):
+        if of_spark or f"{_BASES}0" in rows.column_names:
             return None
         names = {ROW_KIND: ROW_KIND, **{f"c{i}": each.name for i, each in enumerate(columns)}}
         if self.options.position_column is not None:
@@ -543,25 +488,14 @@ class ArrowChanges(NamedTuple):
         return named.append_column(ABSENT_COLUMN, pc.binary_join_element_wise(absent, where, " "))
 
 
-def _arrow_changes(decoded: pa.Table, plan: DecodePlan, options: ChangeOptions) -> ArrowChanges:
-    """Return the changes of the decode pass."""
-    counts = read_counts(decoded, DECODE_COUNTS)
-    # Rows of counts and of summaries have no key.
-    changes = decoded.filter(decoded.column("key").is_valid())
-    moved = len(changes) - changes.column(MOVED).null_count if MOVED in changes.column_names else 0
-    summary = _united(decoded.column("fact").drop_null().to_pylist())
-    result = PassResult(counts, changes.num_rows, moved, summary)
-    return ArrowChanges(changes, result, plan, options)
-
-
 @contextmanager
 def table_changes(
     records: DataFrame | pa.Table,
     plan: DecodePlan,
     options: ChangeOptions,
     most_bytes: int | None,
-) -> Iterator[tuple[DataFrame | ArrowChanges, PassResult]]:
-    """Yield the changes of a table in a micro-batch, and the result of the pass.
+) -> Iterator[tuple[DataFrame | ArrowChanges, PassSummary]]:
+    """Yield the changes of a table in a micro-batch, and what its records showed.
 
     Parameters
     ----------
@@ -572,151 +506,112 @@ def table_changes(
     most_bytes : int or None
         The most bytes of changes that are collected on the driver; None: Spark writes them.
     """
-    collected: ArrowChanges | None = None
+    # They include the key, which may name the source's key.
+    needed = list(dict.fromkeys([*needed_columns(plan), "key"]))
+    decode: Any = partial(_decoded, plan=plan, options=options)
     if isinstance(records, pa.Table):
-        collected = changes_on_driver(records, plan, options)
-    elif most_bytes is not None:
-        collected = collected_changes(records, plan, options, most_bytes)
-    if collected is not None:
-        yield collected, collected.result
+        batches = records.select(needed).combine_chunks().to_batches()
+        yield _on_driver(pa.Table.from_batches(decode(iter(batches))), plan, options)
         return
-    # One task follows rows whose key changed; several count them.
-    for in_one_task in (False, True):
-        of_tasks = records.coalesce(1) if in_one_task else records
-        changes = changes_on_spark(of_tasks, plan, options)
-        with stored(changes.rows) as kept:
-            try:
-                rows, result = changes.finish(kept)
-            except PySparkException as error:
-                # One task completes the row if its key changed, and else raises the error again.
-                if in_one_task or not explain_error(error).startswith(_PARTIAL):
-                    raise
-                continue
-            if not result.moved:
-                yield rows, result
-                return
-
-
-_PARTIAL = f"[{PartialImageError.condition}]"
-
-
-def changes_on_driver(records: pa.Table, plan: DecodePlan, options: ChangeOptions) -> ArrowChanges:
-    """Return the changes of records, decoded on the driver.
-
-    Parameters
-    ----------
-    records : pyarrow.Table
-        The columns of `route.RECORD_DDL`.
-    plan : DecodePlan
-    options : ChangeOptions
-    """
-    needed = records.select(_columns_of_records(plan)).combine_chunks().to_batches()
-    decoded = pa.Table.from_batches(
-        _decoded(iter(needed), plan=plan, options=options, merged=False)
-    )
-    return _arrow_changes(decoded, plan, options)
-
-
-def collected_changes(
-    records: DataFrame, plan: DecodePlan, options: ChangeOptions, most_bytes: int
-) -> ArrowChanges | None:
-    """Return the changes of records, decoded by Spark and collected on the driver.
-
-    Parameters
-    ----------
-    records, plan, options
-        Same as in `changes_on_spark`.
-    most_bytes : int
-        The most bytes that are collected.
-
-    Returns
-    -------
-    ArrowChanges or None
-        None when there are more bytes, or when only one task can complete the rows whose key
-        changed: call `changes_on_spark`.
-    """
-    tasks = partition_count(records)
-    merged = tasks > 1
-    needed = records.select(*_columns_of_records(plan))
-    decode = partial(_decoded, plan=plan, options=options, merged=merged)
-    decoded = collected(packed(needed, decode), tasks, most_bytes)
-    if decoded is None:
-        return None
-    changes = _arrow_changes(pa.concat_tables(decoded), plan, options)
-    if changes.result.moved:
-        return None
-    # As a rule, all changes of a key are in one partition, and one task reads it.
-    if not merged or pc.count_distinct(changes.rows.column("key")).as_py() == len(changes.rows):
-        return changes
-    last_of_keys = LastOfKeys()
-    last_of_keys.add(changes.rows)
-    rows = pa.Table.from_batches(last_of_keys.finish("log"), changes.rows.schema)
-    changes.result.summary.torn += last_of_keys.torn
-    return changes._replace(rows=rows, result=changes.result._replace(rows=rows.num_rows))
+    tasks, records = partition_count(records), records.select(*needed)
+    parts = most_bytes and collected(packed(records, decode), tasks, most_bytes)
+    if parts:
+        yield _on_driver(pa.concat_tables(parts), plan, options)
+        return
+    columns = _ddl(_layout(plan, options))
+    # Stored packed: once all are decoded, the changes of rows whose key changed are read again.
+    with nullcontext(records) if options.every else stored(packed(records, decode)) as values:
+        if options.every:
+            changes = _named(values.mapInArrow(decode, columns), plan, options)
+        else:
+            changes = changes_on_spark(values, tasks, plan, options)
+        totals = Observation()
+        numbers = [ROW_KIND, *[ABSENT_COLUMN] * (ABSENT_COLUMN in changes.columns)]
+        counted = changes.observe(totals, *(F.count(name).alias(name) for name in numbers))
+        with stored(counted) as kept:
+            # The first action computes and stores all rows.
+            summaries = kept.where(f"{SUMMARY} IS NOT NULL").select(SUMMARY).collect()
+            summary = PassSummary.united(bytes(row[SUMMARY]) for row in summaries)
+            summary.rows = totals.get[ROW_KIND]
+            # If all rows are whole, a MERGE needs no column for them.
+            empty = [] if totals.get.get(ABSENT_COLUMN) else [ABSENT_COLUMN]
+            rows = rows_of(kept).where(f"{SUMMARY} IS NULL").drop(SUMMARY, *empty)
+            if summary.moved:
+                of_keys: Any = partial(map, partial(_of_keys, keys=summary.moved))
+                of_moved = unpacked(values, columns, of_keys).toArrow()
+                moved = ArrowChanges.of_moved(of_moved, plan, options)
+                frame = moved.frame(records.sparkSession)
+                rows = rows.unionByName(frame, allowMissingColumns=True)
+                summary.rows += moved.rows.num_rows
+            yield rows, summary
 
 
 def _decoded(
-    batches: Iterator[pa.RecordBatch], *, plan: DecodePlan, options: ChangeOptions, merged: bool
+    batches: Iterator[pa.RecordBatch], *, plan: DecodePlan, options: ChangeOptions
 ) -> Iterator[pa.RecordBatch]:
     """Decode the records of a task.
 
     Notices on columns are dropped: the query compares them with the schema, and counts bad records.
     """
     summary = PassSummary()
-    collector = partial(TableChanges, plan=plan, merged=merged, options=options, summary=summary)
+    collector = partial(TableChanges, plan=plan, options=options, summary=summary)
     read = summary.stamped(batches)
-    return decode_pass(read, plan=plan, collector=collector, report=lambda notices: None)
+    for batch in decode_pass(read, plan=plan, collector=collector, report=lambda notices: None):
+        if counts := read_counts(batch, DECODE_COUNTS):
+            summary.add_counts(counts)
+        else:
+            yield batch.drop_columns([COLUMN])
 
 
-def changes_on_spark(records: DataFrame, plan: DecodePlan, options: ChangeOptions) -> Changes:
-    """Return the changes of records, decoded by Spark.
+def _of_keys(changes: pa.Table | pa.RecordBatch, keys: Iterable[bytes]) -> Any:
+    """Return the changes of some keys."""
+    return changes.filter(pc.is_in(changes.column("key"), pa.array(keys, pa.binary())))
+
+
+def changes_on_spark(
+    values: DataFrame, tasks: int, plan: DecodePlan, options: ChangeOptions
+) -> DataFrame:
+    """Return the changes that tasks decoded, a row for each key, and their summaries in `SUMMARY`.
+
+    Rows whose key changed and that lack columns are not among them.
 
     Parameters
     ----------
-    records : DataFrame
-        The columns of `route.RECORD_DDL`.
+    values : DataFrame
+        The packed changes of `tasks` tasks.
+    tasks : int
     plan : DecodePlan
     options : ChangeOptions
     """
-    tasks = partition_count(records)
-    merged = tasks > 1
-    layout = _layout(plan, options, merged=merged)
-    decode: Any = partial(_decoded, plan=plan, options=options, merged=merged)
-    counts, changes = Observation(), Observation()
-    needed = records.select(*_columns_of_records(plan))
-    decoded = needed.mapInArrow(decode, f"{_ddl(layout)}, {COUNTS_DDL}")
-    keyed = observe_counts(decoded, DECODE_COUNTS, counts)
-    moves = Observation()
-    if merged:
-        keyed = keyed.observe(moves, F.count(MOVED).alias("moved"))
-    if merged and not options.every:
-        merge: Any = partial(merge_pass, row_order="log")
-        keyed = keyed.repartition(tasks, "key").mapInArrow(merge, _ddl(layout))
-    partial_columns = {ABSENT_COLUMN: ABSENT, BASE_COLUMN: f"{_BASES}0"}
-    numbers = [
-        F.count(of).alias(name) for name, of in partial_columns.items() if of in keyed.columns
-    ]
-    rows = _named(keyed.observe(changes, F.count("key").alias("rows"), *numbers), plan, options)
-
-    def finish(stored: DataFrame) -> tuple[DataFrame, PassResult]:
-        # The first action computes and stores all rows.
-        packed = stored.where(f"{SUMMARY} IS NOT NULL").select(SUMMARY).collect()
-        summary = _united(bytes(row[SUMMARY]) for row in packed)
-        moved = moves.get["moved"] if merged else 0
-        result = PassResult(counts.get, changes.get["rows"], moved, summary)
-        # All rows are whole, and no row has a base: a MERGE needs no columns for them.
-        empty = [name for name in partial_columns if not changes.get.get(name)]
-        return rows_of(stored).where(f"{SUMMARY} IS NULL").drop(SUMMARY, *empty), result
-
-    return Changes(rows, finish)
+    columns, merge = _ddl(_layout(plan, options)), partial(merge_pass, row_order="log")
+    if tasks == 1:
+        # The task had them in its memory, too.
+        changes = unpacked(values, columns, partial(merge, most_held=sys.maxsize))
+    else:
+        by_key: Any = merge
+        changes = unpacked(values, columns).repartition(tasks, "key").mapInArrow(by_key, columns)
+    return _named(changes, plan, options)
 
 
-def _united(packed: Iterable[bytes]) -> PassSummary:
-    """Return the summary of all tasks."""
-    united = PassSummary()
-    for each in packed:
-        united.add(_decode_summary(each))
-    return united
+def _on_driver(
+    decoded: pa.Table, plan: DecodePlan, options: ChangeOptions
+) -> tuple[ArrowChanges, PassSummary]:
+    """Return the changes of the decode pass, whose rows are on the driver."""
+    summary = PassSummary.united(decoded.column("fact").drop_null().to_pylist())
+    changes = decoded.filter(decoded.column("key").is_valid())
+    rows = changes
+    if not options.every:
+        last_of_keys = LastOfKeys(changes.num_rows)
+        last_of_keys.add(changes)
+        rows = pa.Table.from_batches(last_of_keys.finish("log"), changes.schema)
+        summary.torn = last_of_keys.torn
+    arrow = ArrowChanges(rows, plan, options)
+    if summary.moved:
+        moved = ArrowChanges.of_moved(_of_keys(changes, summary.moved), plan, options)
+        rows = pa.concat_tables([rows, moved.rows], promote_options="default")
+        arrow = arrow._replace(rows=rows)
+    summary.rows = rows.num_rows
+    return arrow, summary
 
 
 def _result_columns(plan: DecodePlan, options: ChangeOptions) -> list[Column]:

@@ -555,11 +555,8 @@ class SyncDatabase:
         failed += filter(None, self._in_parallel(readable))
         self._require_no_fatal(failed)
         for failure in failed:
-            sync, summary = (
-                self.tables[failure.table],
-                summaries.get(failure.table, TableSummary(failure.table)),
-            )
-            sync.stop(failure.text, summary.records)
+            summary = summaries.get(failure.table)
+            self.tables[failure.table].stop(failure.text, 0 if summary is None else summary.records)
             _log.warning(self.stop_warning, failure.table, failure.text)
 
     def _above_limit(self, tables: Collection[str]) -> dict[str, str]:

@@ -15,8 +15,7 @@ from cdc_formats.values.schema import backquoted, name_parts
 from normalize.arguments import check_choice
 
 from .layout import Properties
-from .policy import DELETED_AT, Maintenance
-from .table_options import TableOptions, TablePolicy
+from .table_options import DELETED_AT, Maintenance, TableOptions, TablePolicy
 from .targets import TableTarget, TargetError, Writer
 from .writers.delta import DeltaTarget, is_path, require_absolute
 from .writers.delta_rs import not_installed

@@ -55,10 +55,16 @@ from .changes import (
     SUMMARY,
     ArrowChanges,
     ChangeOptions,
-    PassResult,
     PassSummary,
     table_changes,
     written_fields,
+)
+from .expressions import (
+    check_expressions,
+    computed_fields,
+    selected,
+    with_arrow_deletion_times,
+    with_deletion_times,
 )
 from .facts import (
     GuardFacts,
@@ -71,13 +77,6 @@ from .facts import (
 from .history import ApplyVersions, version_fields
 from .maintenance import Maintainer
 from .merge import ABSENT_COLUMN, BASE_COLUMN
-from .policy import (
-    check_expressions,
-    computed_fields,
-    selected,
-    with_arrow_deletion_times,
-    with_deletion_times,
-)
 from .query import Query, records_of
 from .route import Router, TableSummary
 from .schema import (
@@ -275,12 +274,16 @@ class TableJob:
             return
         plan = self.plan(self.schema)
         self._note_decoder(plan)
-        options = self._change_options(plan, records)
+        position, ids = self.policy.position_column, dict[str, str]()
+        if position is not None and not plan.positions:
+            described = self.query.topics(records.summary.topics)
+            ids = {name: topic.topic_id for name, topic in described.items()}
+        options = ChangeOptions(self.policy.shard, self.policy.is_history, position, ids)
         typed = options.every or self.policy.is_computed or isinstance(records.rows, pa.Table)
         most_bytes = None if typed or not sink.takes_arrow else most_changes()
         with table_changes(records.rows, plan, options, most_bytes) as changes:
             rows, result = changes
-            guard = self._checked(result.summary, plan)
+            guard = self._checked(result, plan)
             facts = msgspec.structs.replace(self.schema.facts, guard=guard)
             if result.rows:
                 columns = self._write(rows, plan, sink, options)
@@ -325,7 +328,7 @@ class TableJob:
             return False
         if before is not None:
             # A contradiction is an error before a new column is.
-            before = self._with_facts(before, summary)
+            before = self._with_facts(before, summary.source_keys, summary.topics)
         schema, ignored = next_schema(
             self.table,
             before,
@@ -341,7 +344,7 @@ class TableJob:
         self.require_usable(schema)
         added = schema.columns if before is None else schema.columns[len(before.columns) :]
         if before is None:
-            schema = self._with_facts(schema, summary)
+            schema = self._with_facts(schema, summary.source_keys, summary.topics)
             self._say(f"new table, {schema.described()}")
         elif added:
             facts = msgspec.structs.replace(schema.facts, masks=self._masks(schema).facts)
@@ -357,12 +360,14 @@ class TableJob:
         self._ask(schema)
         return True
 
-    def _with_facts(self, schema: TableSchema, summary: TableSummary) -> TableSchema:
+    def _with_facts(
+        self, schema: TableSchema, source_keys: Collection[tuple[str, ...]], topics: Collection[str]
+    ) -> TableSchema:
         """Return the schema with the facts of a micro-batch, which are kept."""
         seen = TableFacts(
             self.target_name(),
-            tuple(summary.source_keys),
-            tuple(summary.topics),
+            tuple(source_keys),
+            tuple(topics),
             masks=self._masks(schema).facts,
             position_column=self.policy.position_column or "",
             options=self.policy.facts,
@@ -531,14 +536,6 @@ class TableJob:
     # ----------------------------------------------------------------------------------------------
     # the changes
 
-    def _change_options(self, plan: DecodePlan, records: TableRecords) -> ChangeOptions:
-        """Return which changes are computed, and what they have."""
-        position, ids = self.policy.position_column, dict[str, str]()
-        if position is not None and not plan.positions:
-            described = self.query.topics(records.summary.topics)
-            ids = {name: topic.topic_id for name, topic in described.items()}
-        return ChangeOptions(self.policy.shard, self.policy.is_history, position, ids)
-
     def _masks(self, schema: TableSchema) -> Masks:
         """Return the masks of the table's columns, and warn of those for columns it does not have."""
         masks, columns = self.query.format.handling.masks, schema.names
@@ -603,8 +600,7 @@ class TableJob:
             batch=0 if batch is None else batch.number,
         )
         if not self.routed:
-            summary = TableSummary(self.table, topics=topics, source_keys=seen.source_keys)
-            self._with_facts(self.schema, summary)
+            self._with_facts(self.schema, seen.source_keys, topics)
         return kept if batch is None else guard
 
     # ----------------------------------------------------------------------------------------------
@@ -688,7 +684,22 @@ class TableJob:
             position_column=position,
             written=self.schema.facts.columns,
         )
-        repeat_conflicts(partial(self._commit, changes, sink, spec))
+
+        def commit() -> None:
+            """Change the table if its columns are new here, and merge the changes."""
+            if self._prepared != self.schema.columns:
+                sink.prepare(spec)
+                self._prepared = self.schema.columns
+            try:
+                if isinstance(changes, ArrowRows):
+                    sink.merge_arrow(changes, spec)
+                else:
+                    sink.merge(changes, spec)
+            except AnalysisException:
+                sink.prepare(spec)  # raises the error of a column that the table lost meanwhile
+                raise
+
+        repeat_conflicts(commit)
         return spec
 
     def _selected(self, rows: DataFrame | ArrowChanges) -> DataFrame:
@@ -717,26 +728,10 @@ class TableJob:
         shard = self.policy.shard_column
         return schema.primary_key if shard is None else (*schema.primary_key, shard)
 
-    def _commit(self, changes: DataFrame | ArrowRows, sink: Sink, spec: TableSpec) -> None:
-        """Change the table if its columns are new here, and merge the changes."""
-        batch = running_batch(self.query.spark)
-        if self._prepared != self.schema.columns:
-            sink.prepare(spec)
-            self._prepared = self.schema.columns
-        try:
-            if isinstance(changes, ArrowRows):
-                sink.merge_arrow(changes, spec)
-                return
-            keep = None if batch is None else partial(self.query.store.keep_rows, self.table, batch)
-            sink.merge(changes, spec, keep)
-        except AnalysisException:
-            sink.prepare(spec)  # raises the error of a column that the table lost in the meantime
-            raise
-
     # ----------------------------------------------------------------------------------------------
     # report
 
-    def _report(self, result: PassResult, written: Written | None, seconds: float) -> None:
+    def _report(self, result: PassSummary, written: Written | None, seconds: float) -> None:
         """Warn of records that were not applied, and publish what was."""
         counts, records = result.counts, result.counts.get("RECORDS") or 0
         dropped = {name: counts[name] for name in _NOT_APPLIED if counts.get(name)}
@@ -749,7 +744,7 @@ class TableJob:
                 "they arrive"
             )
             _log.warning(text, self.table, counts[WITHOUT_POSITION])
-        torn = result.summary.torn
+        torn = result.torn
         if torn and self.policy.position_column is None and not self._warned_of_torn:
             self._warned_of_torn = True
             _log.warning(
@@ -766,7 +761,7 @@ class TableJob:
         if records:
             bad = {name: counts[name] for name in BAD_RECORDS if counts.get(name)}
             stamps, now = (
-                zip(("oldest", "newest"), result.summary.stamps or (), strict=False),
+                zip(("oldest", "newest"), result.stamps or (), strict=False),
                 time.time(),
             )
             lag = {of: now - stamp / 1000 for of, stamp in stamps}

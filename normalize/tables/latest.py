@@ -131,11 +131,8 @@ def _one_row_for_each(node: Node, keys: Sequence[str]) -> bool:
                 if class_of(source) == "AttributeReference"
             }
         node = node.children[0]
-    return node.name == "Aggregate" and _shows_groups(node, ids)
-
-
-def _shows_groups(node: Node, ids: set[int]) -> bool:
-    """Return whether all columns of a ``groupBy`` are among the columns with these ids."""
+    if node.name != "Aggregate":
+        return False
     shown = _sources(node.java.aggregateExpressions(), ids)
     return all(
         any(group.semanticEquals(source) for source in shown)
@@ -186,9 +183,16 @@ def last_changes(
     unkinded = F.max(~F.coalesce(F.col("kind").isin(*SHORT_STRINGS), F.lit(False))).alias(
         "unkinded"
     )
-    grouped = rows.groupBy(*grouping).agg(
-        last, unkinded, *(_by_columns(order) if order else _by_arrival())
+    partition = F.shiftright("arrival", _PARTITION_BITS)
+    unknown = (
+        _by_columns(order)
+        if order
+        else [
+            F.lit(False).alias("unplaced"),
+            (F.min(partition) != F.max(partition)).alias("ambiguous"),
+        ]
     )
+    grouped = rows.groupBy(*grouping).agg(last, unkinded, *unknown)
     named = [
         F.col(f"c{i}" if f"c{i}" in grouping else f"last.c{i}").alias(name)
         for i, name in enumerate(columns)
@@ -197,14 +201,6 @@ def last_changes(
         F.struct(F.col("last.kind").alias(ROW_KIND), *named).alias("row"),
         F.struct(*_FLAGS).alias("flags"),
     )
-
-
-def _by_arrival() -> list[SparkColumn]:
-    partition = F.shiftright("arrival", _PARTITION_BITS)
-    return [
-        F.lit(False).alias("unplaced"),
-        (F.min(partition) != F.max(partition)).alias("ambiguous"),
-    ]
 
 
 def _by_columns(order: Sequence[str]) -> list[SparkColumn]:

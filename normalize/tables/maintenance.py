@@ -27,7 +27,7 @@ from normalize.arguments import seconds_of
 from normalize.monitoring.explain_error import explain_error
 
 from .batches import ICEBERG_BATCH, ICEBERG_QUERY, running_batch
-from .policy import Maintenance
+from .table_options import Maintenance
 from .table_spec import START_AT
 from .targets import TableTarget
 from .writers.delta import DeltaSink

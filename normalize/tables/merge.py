@@ -20,8 +20,7 @@ A partial row of a key that the table does not have is an error: the table does 
 either.
 
 If the key of a partial row changed, the row of the earlier key has the values (`BASE_COLUMN`). A
-repeated micro-batch would find another row there. A lake's rows are therefore completed once and
-stored, and a database's transaction is not repeated.
+repeated micro-batch would find another row there, and is not applied: the table has its record.
 
 A renderer reads the plan alone: `merge_statement` (Delta, Iceberg), `delta_rs`, and
 `normalize.tables.writers.dialects` (PostgreSQL, MySQL).

@@ -108,7 +108,10 @@ class Query:
             spark,
             kafka,
             chosen,
-            _named_options(format, format_options or {}),
+            # Of a `Format`, all options are those of the user.
+            frozenset(map(option_name, format_options or {}))
+            if not isinstance(format, Format)
+            else frozenset(each.name for each in fields(format)),
             store,
             KnownTopics(
                 spark,
@@ -143,13 +146,6 @@ class Query:
         texts = {name: msgspec.json.encode(value).decode() for name, value in ranges.items()}
         reader = self.spark.read.format("kafka")
         return load_kafka(reader.options(**kafka, **texts, includeHeaders="true"))
-
-
-def _named_options(format: str | Format, format_options: Mapping[str, Any]) -> frozenset[str]:
-    """Return the names of the format's options that the user set: of a `Format`, all."""
-    if isinstance(format, Format):
-        return frozenset(each.name for each in fields(format))
-    return frozenset(map(option_name, format_options))
 
 
 @dataclass

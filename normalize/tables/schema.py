@@ -152,12 +152,14 @@ def decide(
             if name not in passed_options
         }
         columns = options.declared or _of_known_type(inferred, options, inferred.primary_key)
+        by_name = {"primary key": inferred.primary_key_reason, **inferred.option_reasons}
+        reasons = [f"{name}: {reason}" for name, reason in by_name.items()]
         schema = TableSchema(
             table,
             columns,
             inferred.primary_key,
             detected,
-            _notes(inferred),
+            (*map(str, inferred.evidence), *reasons, *inferred.notes),
             questions=described_questions(columns, inferred, options.decides),
             comments=inferred.comments,
         )
@@ -462,12 +464,6 @@ def questions_text(columns: Sequence[Column], questions: Mapping[str, str]) -> s
     return "; ".join(
         f"{shown_names(names)} ({printable(text)})" for text, names in columns_of.items()
     )
-
-
-def _notes(inferred: InferredSchema) -> tuple[str, ...]:
-    key = f"primary key: {inferred.primary_key_reason}"
-    options = [f"{name}: {reason}" for name, reason in inferred.option_reasons.items()]
-    return (*map(str, inferred.evidence), key, *options, *inferred.notes)
 
 
 def _checked(schema: TableSchema) -> TableSchema:

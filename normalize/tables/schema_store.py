@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable
+from functools import partial
 from typing import Any, TypeVar
 from urllib.parse import quote, unquote
 
 import msgspec
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import SparkSession
 
 from cdc_formats.errors import ArgumentError
 from normalize.arguments import check_location
 from normalize.spark.files import Files
 
-from .batches import Batch, BatchOrderError
+from .batches import BatchOrderError
 from .facts import QueryFacts
 from .resync_state import Resync
 from .schema import TableSchema
@@ -134,34 +135,16 @@ class SchemaStore:
         SyncError
             When the file cannot be understood.
         """
-        return self._whole(self.query_file, self._query_facts) or QueryFacts()
-
-    def _query_facts(self, text: str) -> QueryFacts:
-        what = "a query"
-        remedy = "restore it, or delete it, and the topics are no longer compared with those of earlier runs"
-        return _decoded(text, QueryFacts, self.query_file, what, remedy)
+        file, remedy = (
+            self.query_file,
+            "restore it, or delete it, and the topics are no longer compared with those of earlier runs",
+        )
+        parse = partial(_decoded, kind=QueryFacts, file=file, what="a query", remedy=remedy)
+        return self._whole(file, parse) or QueryFacts()
 
     def write_query(self, facts: QueryFacts) -> None:
         """Write the facts about the query, over earlier ones."""
         self._replace(self.query_file, _json(facts))
-
-    def keep_rows(self, table: str, batch: Batch, rows: DataFrame) -> DataFrame:
-        """Return rows as first computed for a micro-batch, stored until the table's next call.
-
-        Parameters
-        ----------
-        table : str
-        batch : Batch
-        rows : DataFrame
-        """
-        folder = f"{self.location}/query/rows/{file_name(table)}"
-        path = f"{folder}/{batch.query}-{batch.number}"
-        if not self._files.exists(f"{path}{_JSON}"):
-            self._files.remove(folder)
-            # Names of columns come from messages, and Parquet does not support all.
-            rows.toDF(*(f"c{index}" for index in range(len(rows.columns)))).write.parquet(path)
-            self._write(f"{path}{_JSON}", "{}")
-        return rows.sparkSession.read.parquet(path).toDF(*rows.columns)
 
     def resyncs(self) -> list[Resync]:
         """Return the tables that are or were read again, in the order of the requests."""
@@ -194,9 +177,8 @@ class SchemaStore:
         """Return how a table is read again; without an id if the file cannot be understood."""
         what, remedy = "a table that is read again", "request it again"
         try:
-            return self._whole(
-                file, lambda text: _decoded(text, Resync, file, what, remedy), is_shared=True
-            )
+            parse = partial(_decoded, kind=Resync, file=file, what=what, remedy=remedy)
+            return self._whole(file, parse, is_shared=True)
         except SyncError as error:
             table = unquote(file.rpartition("/")[2].removesuffix(_JSON))
             return Resync(table, phase="failed", reason=str(error))
@@ -215,19 +197,15 @@ class SchemaStore:
                 "driver runs the same query: stop all drivers but one, and start it again. Or the "
                 "file was edited while the query runs: start the query again"
             )
-        self._write(file, text, new)
-        self._contents[file] = text
-
-    def _write(self, file: str, text: str, suffix: str = _NEW) -> None:
-        new = file + suffix
-        self._files.write(new, text, replace=True)
+        self._files.write(file + new, text, replace=True)
         self._files.remove(file)
         try:
-            self._files.rename(new, file)
+            self._files.rename(file + new, file)
         except OSError as error:
             raise SyncError(
                 f"{error}: check that the file system is writable, and start the query again"
             ) from None
+        self._contents[file] = text
 
     def _whole(self, file: str, parse: Callable[[str], T], *, is_shared: bool = False) -> T | None:
         """Return a file's content, else that of a complete one not renamed; None without one.

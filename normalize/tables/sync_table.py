@@ -164,7 +164,11 @@ def sync_table(
         type(of_table),
         lambda: of_table.sql_name,
         lambda name: of_table,
-        _remedy,
+        lambda option: (
+            "leave it out of schema="
+            if option == "exclude_columns"
+            else f"pass table=TableOptions({option}=...)"
+        ),
         (MAX_COLUMNS, "sync_table"),
         routed=False,
         guesses=True,
@@ -200,13 +204,6 @@ def _options(
         if getattr(table, name):
             raise ArgumentError(f"table has {name}, which sync_table does not use: {remedy}")
     return replace(table, name=target.sql_name, schema=schema, primary_key=key)
-
-
-def _remedy(option: str) -> str:
-    """Return what to pass so that a source column may have the name that an option gives."""
-    if option == "exclude_columns":
-        return "leave it out of schema="
-    return f"pass table=TableOptions({option}=...)"
 
 
 def _declared(

@@ -10,21 +10,26 @@ from dataclasses import dataclass, field, fields, replace
 from difflib import get_close_matches
 from typing import Literal
 
+import msgspec
 from pyspark.sql.types import StructType
 
 from cdc_formats.errors import ArgumentError, ChangelogError, SchemaError
 from cdc_formats.format import Format
 from cdc_formats.values.masks import folded
 from cdc_formats.values.schema import Column, SqlType, quote
-from normalize.arguments import check_choice, names_of
+from normalize.arguments import check_choice, names_of, seconds_of
 from normalize.dataframe import table_columns
 
+from .expressions import COMPUTED_PROPERTY
 from .layout import NO_LAYOUT, Layout, Properties
-from .policy import COMPUTED_PROPERTY, DELETED_AT, Maintenance
 
 AS_IS, QUESTION = "as_is", "?"
 """What `TableOptions.types` has for a type that is right as it is inferred, and for an unanswered
 question, which is an error."""
+DELETED_AT = "deleted_at"
+"""The default name of the column of soft deletes."""
+_LEAST = {"delta": 7, "iceberg": 1}
+"""The least days of a retention: Delta's default, and Iceberg's least for orphan files."""
 
 
 class SyncError(ChangelogError, RuntimeError):
@@ -37,6 +42,47 @@ class OpenQuestionError(SyncError):
     """The error for a table with a question that the messages do not answer."""
 
     condition = SyncError.condition
+
+
+class Maintenance(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Maintenance of a Delta or Iceberg table.
+
+    Parameters
+    ----------
+    every : str
+        The least time between two runs of a query, after whose micro-batches it happens: at first
+        this long after the start.
+    compact : bool
+        Whether small files are written together into larger ones.
+    expire : str or bool
+        How long files that the table no longer has are kept: ``"7 days"``. True: as long as the
+        table format keeps them by default (Delta: 7 days, Iceberg: 5 days, and 3 for files that no
+        commit names), or as the table's properties say. False: nothing is removed.
+    """
+
+    every: str = "1 hour"
+    compact: bool = True
+    expire: str | bool = True
+
+    def __post_init__(self) -> None:
+        seconds_of("every", self.every)
+        if isinstance(self.expire, str):
+            seconds_of("expire", self.expire)
+
+    def check(self, provider: str) -> None:
+        """Raise an error for a retention that could remove the files of a running statement.
+
+        Raises
+        ------
+        ArgumentError
+        """
+        # VACUUM does not refuse it: Delta 4.4 takes RETAIN 1 HOURS.
+        least = _LEAST[provider]
+        if isinstance(self.expire, str) and seconds_of("expire", self.expire) < least * 86400:
+            raise ArgumentError(
+                f"expire is {self.expire!r}, and a running MERGE or reader needs older files: pass "
+                f"at least '{least} days', or expire=True and the retention in the table's property"
+            )
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -220,7 +220,16 @@ def missing_columns(
         the table is a history and the rows are not versions.
     """
     missing = spec.lacking(names)
-    _require_key(table, spec, missing, names)
+    if keys := [field.name for field in missing if field.name in spec.primary_key]:
+        raise SchemaError(
+            f"{table} has no column {', '.join(keys)}, which is part of the primary key"
+        )
+    if spec.primary_key and START_AT.lower() in {*in_lower(names)} - {*in_lower(spec.names)}:
+        # A change would overwrite every version of its row.
+        raise SchemaError(
+            f"{table} is a history, with the column {START_AT}: pass scd_type=2, or name another "
+            "table"
+        )
     dropped = [field for field in missing if field.name in spec.written]
     if dropped:
         raise SchemaError(
@@ -252,23 +261,6 @@ def missing_columns(
                 "on_new_column='add', which does this, or 'ignore', which does not write it"
             )
     return missing
-
-
-def _require_key(
-    table: Any, spec: TableSpec, missing: Sequence[StructField], names: Collection[str]
-) -> None:
-    """Raise an error if the primary key does not identify the rows of a table."""
-    keys = [field.name for field in missing if field.name in spec.primary_key]
-    if keys:
-        raise SchemaError(
-            f"{table} has no column {', '.join(keys)}, which is part of the primary key"
-        )
-    if spec.primary_key and START_AT.lower() in {*in_lower(names)} - {*in_lower(spec.names)}:
-        # A change would overwrite every version of its row.
-        raise SchemaError(
-            f"{table} is a history, with the column {START_AT}: pass scd_type=2, or name another "
-            "table"
-        )
 
 
 def _require_columns(

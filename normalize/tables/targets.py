@@ -255,12 +255,7 @@ class Sink(ABC):
         """Run the statements that are needed, and return what is written."""
 
     @abstractmethod
-    def merge(
-        self,
-        latest: DataFrame,
-        spec: TableSpec,
-        keep: Callable[[DataFrame], DataFrame] | None = None,
-    ) -> None:
+    def merge(self, latest: DataFrame, spec: TableSpec) -> None:
         """Apply the last change of each key, in one commit.
 
         Parameters
@@ -271,9 +266,6 @@ class Sink(ABC):
             columns `ABSENT_COLUMN` and `BASE_COLUMN` of `merge`.
         spec : TableSpec
             Same as `prepare`.
-        keep : callable or None
-            Returns the same rows whenever the micro-batch is repeated, for rows that are computed
-            from the table itself.
 
         Raises
         ------

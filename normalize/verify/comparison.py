@@ -34,7 +34,7 @@ from pyspark.sql import DataFrame, SparkSession, functions as F
 from pyspark.sql.types import StructType
 
 from cdc_formats.values.schema import backquoted
-from normalize.tables.policy import COMPUTED_PROPERTY, DELETED_PROPERTY, computed_columns
+from normalize.tables.expressions import COMPUTED_PROPERTY, DELETED_PROPERTY, computed_columns
 from normalize.tables.targets import TargetError
 from normalize.tables.writers.lake import LakeTarget, properties_of
 

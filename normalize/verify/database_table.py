@@ -23,7 +23,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
 from cdc_formats.values.schema import backquoted
-from normalize.tables.policy import columns_of_comment
+from normalize.tables.expressions import columns_of_comment
 from normalize.tables.targets import TargetError
 from normalize.tables.writers.dialects import MySql
 from normalize.tables.writers.jdbc import JdbcConnection, JdbcTable, database_errors

@@ -18,7 +18,7 @@ from normalize.core.output import ROW_KIND
 from normalize.tables.apply import apply_batch
 from normalize.tables.change_feed import CHANGE_TYPE
 from normalize.tables.latest import computed, count
-from normalize.tables.policy import DELETED_AT
+from normalize.tables.table_options import DELETED_AT
 from normalize.tables.table_spec import START_AT
 from normalize.tables.targets import TableTarget
 from normalize.tables.writers.jdbc import JdbcConnection

@@ -12,11 +12,11 @@ from cdc_formats.values.schema import backquoted
 from normalize.core.output import ROW_KIND
 from normalize.tables.apply import apply_batch
 from normalize.tables.database_target import Database
-from normalize.tables.policy import DELETED_AT, selected
+from normalize.tables.expressions import selected
 from normalize.tables.resync import failed_at_error, resync_table, wait_while
 from normalize.tables.resync_state import Resync
 from normalize.tables.schema_store import SchemaStore
-from normalize.tables.table_options import TableOptions
+from normalize.tables.table_options import DELETED_AT, TableOptions
 
 from .canonical import converted
 from .database_table import JdbcSource

@@ -7,7 +7,6 @@ too. `assert_type` states the type of a result.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import timedelta
 
@@ -230,12 +229,7 @@ class FileSink(Sink):
     def prepare(self, spec: TableSpec) -> TableSpec:
         return spec
 
-    def merge(
-        self,
-        latest: DataFrame,
-        spec: TableSpec,
-        keep: Callable[[DataFrame], DataFrame] | None = None,
-    ) -> None:
+    def merge(self, latest: DataFrame, spec: TableSpec) -> None:
         latest.write.save()
 
 

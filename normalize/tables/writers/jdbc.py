@@ -25,7 +25,7 @@ transaction.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from hashlib import sha256
@@ -74,8 +74,8 @@ from normalize.tables.batches import (
     running_batch,
     version_of,
 )
+from normalize.tables.expressions import computed_comment
 from normalize.tables.merge import ABSENT_COLUMN, BASE_COLUMN, MergePlan, missing_row
-from normalize.tables.policy import computed_comment
 from normalize.tables.table_spec import (
     TableSpec,
     missing_columns,
@@ -267,12 +267,7 @@ class DatabaseSink(Sink):
     def takes_arrow(self) -> bool:
         return dialect_of(self.table.url).copies
 
-    def merge(
-        self,
-        latest: DataFrame,
-        spec: TableSpec,
-        keep: Callable[[DataFrame], DataFrame] | None = None,
-    ) -> None:
+    def merge(self, latest: DataFrame, spec: TableSpec) -> None:
         self._merge(latest, spec)
 
     def merge_arrow(self, latest: ArrowRows, spec: TableSpec) -> None:

@@ -13,7 +13,7 @@ import threading
 import time
 from abc import abstractmethod
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial, reduce
@@ -34,9 +34,9 @@ from normalize.spark.sessions import copy_of, is_connect, java_causes, java_text
 from normalize.spark_versions import package
 from normalize.tables.batches import Batch, Record, is_repeat, log_repeat, running_batch
 from normalize.tables.commits import OwnCommits, TableState
+from normalize.tables.expressions import DELETED_PROPERTY
 from normalize.tables.layout import NO_LAYOUT, Layout, StoredLayout, sql_literal, sql_property
 from normalize.tables.merge import ADDS, BASE_COLUMN, SPARK_SQL, Side, merge_statement
-from normalize.tables.policy import DELETED_PROPERTY
 from normalize.tables.table_spec import (
     TableSpec,
     missing_columns,
@@ -296,17 +296,13 @@ class LakeSink(Sink):
     # ----------------------------------------------------------------------------------------------
     # the rows
 
-    def merge(
-        self,
-        latest: DataFrame,
-        spec: TableSpec,
-        keep: Callable[[DataFrame], DataFrame] | None = None,
-    ) -> None:
+    def merge(self, latest: DataFrame, spec: TableSpec) -> None:
         with self.conflicts():
             if BASE_COLUMN in latest.columns:
-                if self.has(self._batch()):
-                    return
-                latest = self._with_moved_rows(latest, spec, keep)
+                moved = f"{BASE_COLUMN} IS NOT NULL AND {ROW_KIND} IN {ADDS}"
+                whole = self.with_values_of_bases(latest.where(moved), spec)
+                unmoved = latest.where(f"NOT ({moved})").drop(BASE_COLUMN)
+                latest = unmoved.unionByName(whole, allowMissingColumns=True)
             self._merge(latest, spec)
 
     def _merge(self, latest: DataFrame | ArrowRows, spec: TableSpec) -> None:
@@ -338,7 +334,8 @@ class LakeSink(Sink):
 
     def has(self, batch: Batch | None) -> bool:
         """Return whether the table has a micro-batch; raises as `is_repeat`."""
-        if batch is None or not is_repeat(batch, self._record(batch), self.table):
+        # The record as Spark reads it.
+        if batch is None or not is_repeat(batch, LakeSink.record(self, batch), self.table):
             return False
         log_repeat(batch, self.table)
         return True
@@ -394,25 +391,8 @@ class LakeSink(Sink):
         return self._schema() is not None
 
     def record(self, batch: Batch) -> Record | None:
-        return self._record(batch)
-
-    def _record(self, batch: Batch) -> Record | None:
-        """Return the record as Spark reads it."""
         self.table.refresh(self.spark)
         return self.commits.record(self.spark, batch, self._state(batch))
-
-    def _with_moved_rows(
-        self, changes: DataFrame, spec: TableSpec, keep: Callable[[DataFrame], DataFrame] | None
-    ) -> DataFrame:
-        """Return the changes with whole rows where a key changed."""
-        is_moved = f"{BASE_COLUMN} IS NOT NULL AND {ROW_KIND} IN {ADDS}"
-        whole = self.with_values_of_bases(changes.where(is_moved), spec)
-        kept = whole if keep is None else keep(whole)
-        return (
-            changes.where(f"NOT ({is_moved})")
-            .drop(BASE_COLUMN)
-            .unionByName(kept, allowMissingColumns=True)
-        )
 
     def with_values_of_bases(self, moved: DataFrame, spec: TableSpec) -> DataFrame:
         """Return rows whose key changed as whole rows.
@@ -615,16 +595,9 @@ def _chain(error: Any) -> Iterator[str]:
     """Yield the class and message of an exception and of its causes in Java."""
     yield f"{type(error).__module__}.{type(error).__name__}"
     yield from (java.toString() for java in java_causes(error))
-    yield from _remote_chain(error)
-
-
-def _remote_chain(error: Any) -> Iterator[str]:
-    """Yield the same for an error of Spark Connect.
-
-    The error's message or stack trace begins with the class.
-    """
     if not hasattr(error, "getStackTrace"):
         return
+    # Of Spark Connect: the message or the stack trace begins with the class.
     message = str(error)
     yield re.sub(r"^\(([\w.$]+)\) ", r"\1: ", message)
     first, *rest = (error.getStackTrace() or "").splitlines() or [""]

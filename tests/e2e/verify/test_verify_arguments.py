@@ -11,7 +11,7 @@ from pyspark.sql import SparkSession
 
 from cdc_formats.errors import ArgumentError, SchemaError
 from normalize import DeltaTarget, JdbcSource
-from normalize.tables.policy import COMPUTED_PROPERTY
+from normalize.tables.expressions import COMPUTED_PROPERTY
 from normalize.tables.targets import TargetError
 from tests.support.commands import quick
 from tests.support.masks import KEY, KEY_ENV, hashed

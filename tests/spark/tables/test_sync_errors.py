@@ -10,8 +10,7 @@ import pytest
 
 from cdc_formats.errors import ArgumentError
 from normalize import JdbcDatabase
-from normalize.tables.policy import Maintenance
-from normalize.tables.table_options import TableOptions
+from normalize.tables.table_options import Maintenance, TableOptions
 from tests.support.databases import Message, debezium, maxwell
 from tests.support.syncing import MINIMAL, ORDER, BoundedSync, rows_of, write
 

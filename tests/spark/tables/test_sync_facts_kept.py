@@ -4,7 +4,6 @@ A row whose key changed has the values of the earlier key's row.
 """
 
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -14,8 +13,7 @@ from cdc_formats import get_format
 from cdc_formats.values.schema import columns
 from normalize import DeltaTarget
 from normalize.decode.plan import DecodePlan
-from normalize.tables.batches import Batch
-from normalize.tables.changes import ChangeOptions, changes_on_driver, changes_on_spark
+from normalize.tables.changes import ChangeOptions, table_changes
 from normalize.tables.facts import QueryFacts
 from normalize.tables.merge import BASE_COLUMN
 from normalize.tables.route import RECORD_DDL
@@ -58,36 +56,6 @@ def test_killed_write_of_the_query_leaves_whole_facts(
         store.read_query()
 
 
-def test_rows_of_a_micro_batch_are_kept_as_they_were_first(
-    spark: SparkSession, tmp_path: Path
-) -> None:
-    store = SchemaStore(spark, str(tmp_path))
-
-    def kept(number: int, value: int) -> list[tuple[Any, ...]]:
-        rows = spark.createDataFrame([(1, value)], "`a ,;b` INT, value INT")
-        kept_rows = store.keep_rows("shop.orders", Batch("q", number), rows)
-        assert kept_rows.columns == rows.columns
-        return list(map(tuple, kept_rows.collect()))
-
-    assert [kept(1, 5), kept(1, 6), kept(2, 7), kept(2, 8)] == [
-        [(1, 5)],
-        [(1, 5)],
-        [(1, 7)],
-        [(1, 7)],
-    ]
-    # Only the last micro-batch can be repeated.
-    assert (
-        len(
-            [
-                path
-                for path in (tmp_path / "query" / "rows" / "shop.orders").iterdir()
-                if path.is_dir()
-            ]
-        )
-        == 1
-    )
-
-
 def records() -> pa.Table:
     messages = [
         maxwell("orders", "update", {"id": 2, "qty": 5}, {"id": 1, "qty": 4}),
@@ -119,22 +87,16 @@ def test_moved_rows_are_completed_by_the_target(spark: SparkSession, tmp_path: P
         completes_moved=True,
     )
     record_table = records()
-    here = changes_on_driver(record_table, source, ChangeOptions()).frame(spark)
+    with table_changes(record_table, source, ChangeOptions(), None) as (changes, _):
+        here = changes.frame(spark)
+    expected = sorted(map(str, here.toArrow().to_pylist()))
     frame = spark.createDataFrame(record_table, RECORD_DDL).repartition(3)
-    several = changes_on_spark(frame, source, ChangeOptions())
-    computed = several.rows.cache()
-    computed.count()
-    assert several.finish(computed)[1].moved == 2
-    one = changes_on_spark(
-        frame.repartition(1).sortWithinPartitions("offset"), source, ChangeOptions()
-    )
-    computed = one.rows.cache()
-    computed.count()
-    rows, of_one = one.finish(computed)
-    assert sorted(map(str, here.toArrow().to_pylist())) == sorted(
-        map(str, rows.toArrow().to_pylist())
-    )
-    assert (of_one.moved, of_one.rows) == (0, 5)
+    for records_of_tasks in (frame, frame.repartition(1).sortWithinPartitions("offset")):
+        for most_bytes in (None, 1 << 20):
+            with table_changes(records_of_tasks, source, ChangeOptions(), most_bytes) as both:
+                rows = both[0].frame(spark) if most_bytes else both[0]
+                assert sorted(map(str, rows.toArrow().to_pylist())) == expected
+                assert (both[1].rows, len(both[1].moved)) == (5, 3)
 
     table = DeltaTarget(str(tmp_path / "orders"))
     spark.sql(f"CREATE TABLE {table.sql_name} (id INT, name STRING, qty BIGINT) USING delta")

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from cdc_formats.errors import ArgumentError, SchemaError
-from normalize.tables.policy import COMPUTED_PROPERTY
+from normalize.tables.expressions import COMPUTED_PROPERTY
 from normalize.tables.table_options import TableOptions
 from normalize.tables.writers.delta import DeltaSink
 from tests.support.databases import maxwell

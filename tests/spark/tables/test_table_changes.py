@@ -13,10 +13,8 @@ from normalize.decode.plan import DecodePlan
 from normalize.tables.changes import (
     PLACE,
     ChangeOptions,
-    PassResult,
-    changes_on_driver,
-    changes_on_spark,
-    collected_changes,
+    PassSummary,
+    table_changes,
 )
 from normalize.tables.job import ROUTED_COLUMNS
 from normalize.tables.merge import ABSENT_COLUMN
@@ -134,29 +132,26 @@ def test_what_is_found_is_the_same_on_the_driver_and_on_spark(spark: SparkSessio
             ("+U", 2),
             ("-D", 1),
         ]
-        outcomes.append((result.counts["TYPE_CONVERSION"], result.rows, result.summary.stamps))
+        outcomes.append((result.counts["TYPE_CONVERSION"], result.rows, result.stamps))
     assert outcomes == [(2, 2, (1_000, 1_004))] * 3
 
 
 def each_way(
     spark: SparkSession, table: pa.Table, plan: DecodePlan, options: ChangeOptions
-) -> Iterator[tuple[DataFrame, PassResult]]:
+) -> Iterator[tuple[DataFrame, PassSummary]]:
     """Yield the changes that the driver decodes, and that several tasks of Spark decode.
 
     The tasks' changes are typed rows, and the driver's are columns of Arrow.
     """
     tasks = spark.createDataFrame(table, RECORD_DDL).repartition(3)
-    here = changes_on_driver(table, plan, options)
-    yield here.frame(spark), here.result
-    by_spark = changes_on_spark(tasks, plan, options)
-    computed = by_spark.rows.cache()
-    computed.count()
-    yield by_spark.finish(computed)
+    with table_changes(table, plan, options, None) as (on_driver, summary):
+        yield on_driver.frame(spark), summary
+    with table_changes(tasks, plan, options, None) as (by_spark, summary):
+        yield by_spark.localCheckpoint(), summary
     if not options.every:
-        collected = collected_changes(tasks, plan, options, 1 << 20)
-        assert collected is not None
-        schema = collected.frame(spark).schema
-        yield spark.createDataFrame(collected.table(), schema), collected.result
+        with table_changes(tasks, plan, options, 1 << 20) as (collected, summary):
+            schema = collected.frame(spark).schema
+            yield spark.createDataFrame(collected.table(), schema), summary
 
 
 def all_rows(

@@ -10,8 +10,7 @@ from typing import Any
 import pytest
 
 from normalize.tables.maintenance import maintain
-from normalize.tables.policy import Maintenance
-from normalize.tables.table_options import TableOptions
+from normalize.tables.table_options import Maintenance, TableOptions
 from tests.support.databases import debezium, maxwell
 from tests.support.maintenance import MAINTENANCE
 from tests.support.syncing import BoundedSync, NewBoundedSync

@@ -1,10 +1,16 @@
 """Rows that lack columns are followed from key to key."""
 
+from typing import Any
+
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 from hypothesis import given, strategies as st
 
-from normalize.decode.last_changes import UnknownRowError, follow_moves, in_order
+from cdc_formats.errors import PartialImageError
+from normalize.decode.last_changes import LastOfKeys
+from normalize.tables.moves import follow_moves, followed, in_order
 
 NAMES = {b"1": "one", b"2": "two", b"3": "three"}
 
@@ -28,17 +34,16 @@ def follow(*changes: str, sources: list[int] | None = None) -> dict[str, str]:
         [earlier for _, earlier, _ in parsed],
         [not values for _, _, values in parsed],
         absent,
-        sources or [0] * len(parsed),
+        [(f"t[{source}]", at) for at, source in enumerate(sources or [0] * len(parsed))],
         2,
     )
 
-    def shown(place: int, column: int, base: bytes | None) -> str:
-        return parsed[place][2][column] if place >= 0 else f"{(base or b'?').decode()}.{column}"
+    def shown(value: int | bytes, column: int) -> str:
+        is_of_target = isinstance(value, bytes)
+        return f"{value.decode()}.{column}" if is_of_target else parsed[value][2][column]
 
     return {
-        key.decode(): " ".join(
-            shown(place, column, row.base) for column, place in enumerate(row.places)
-        )
+        key.decode(): " ".join(shown(value, column) for column, value in enumerate(row or ()))
         or "-"
         for key, row in rows.items()
     }
@@ -77,7 +82,7 @@ def test_rows_end_with_the_values_of_their_earlier_keys(
 
 
 def test_row_that_lacks_columns_after_a_delete_of_its_own_key_is_unknown() -> None:
-    with pytest.raises(UnknownRowError, match="the change of its key before it is a delete"):
+    with pytest.raises(PartialImageError, match="the change of its key before it is a delete"):
         follow("2<1=a_", "2=", "2=b_")
 
 
@@ -88,8 +93,72 @@ def test_earlier_key_of_another_partition_that_had_several_rows_is_unknown(
     changes: list[str],
 ) -> None:
     assert follow(*changes)["2"].startswith("a ")
-    with pytest.raises(UnknownRowError, match="in another partition, had several rows meanwhile"):
+    with pytest.raises(PartialImageError, match="in another partition, had several rows meanwhile"):
         follow(*changes, sources=[0, 0, 0, 1])
+
+
+def test_earlier_key_that_another_partition_has_again_is_unknown() -> None:
+    """Its task may have dropped the row before the delete, which is in the other partition."""
+    changes = ["1=", "2<1=a_", "1=xy"]
+    assert follow(*changes) == {"1": "x y", "2": "a 1.1"}
+    with pytest.raises(PartialImageError, match=r"had several rows meanwhile.* in t\[0\]@1"):
+        follow(*changes, sources=[0, 0, 1])
+
+
+def changes_of_task(source: str, *changes: tuple[Any, ...], least: int, begin: int = 0) -> pa.Table:
+    """Return what a task returns of changes: key, kind, two values, missing columns, earlier key."""
+    held = LastOfKeys(least, keeps_deleted=True)
+    for offset, (key, kind, first, second, absent, moved) in enumerate(changes, begin):
+        row = {
+            "key": key,
+            "stamp": offset,
+            "offset": offset,
+            "row_kind": kind,
+            "deleted": kind == "-D",
+            "c0": first,
+            "c1": second,
+            "absent": absent,
+            "moved": moved,
+        }
+        types = {"key": pa.binary(), "absent": pa.string(), "moved": pa.binary()}
+        table = pa.table(
+            {name: pa.array([each], types.get(name)) for name, each in row.items()}
+            | {"c0": pa.array([first], pa.string()), "c1": pa.array([second], pa.string())}
+        )
+        held.add(table.append_column("source", pa.array([source])))
+    return pa.Table.from_batches(held.finish(None))
+
+
+@pytest.mark.parametrize("least", [1, 100])
+def test_tasks_keep_the_rows_that_were_deleted(least: int) -> None:
+    tasks = [
+        changes_of_task(
+            "t[0]",
+            (b"1", "+U", "old", "old", None, None),
+            (b"1", "+U", "x", "y", None, None),
+            (b"3", "+U", "m", "n", None, None),
+            (b"1", "-D", None, None, None, None),
+            (b"1", "+U", "v", "w", None, None),
+            least=least,
+        ),
+        changes_of_task("t[1]", (b"2", "+U", "a", None, "01", b"1"), least=least, begin=9),
+    ]
+    assert [task.num_rows for task in tasks] == [4, 1]  # not the first row of key 1
+    changes = pa.concat_tables(tasks, promote_options="default")
+    of_others = LastOfKeys()
+    of_others.add(changes)
+    assert {
+        (row["key"], row["c0"], row["c1"])
+        for batch in of_others.finish("log")
+        for row in batch.to_pylist()
+    } == {(b"1", "v", "w"), (b"3", "m", "n")}
+    # Key 1 has another row meanwhile, in the order of time.
+    with pytest.raises(PartialImageError, match="had several rows meanwhile"):
+        followed(changes)
+    before = changes.filter(pc.not_equal(changes.column("c0").fill_null(""), "v"))
+    assert followed(before).select(["key", "c0", "c1", "absent", "base"]).to_pylist() == [
+        {"key": b"2", "c0": "a", "c1": "y", "absent": None, "base": None}
+    ]
 
 
 @given(st.data())

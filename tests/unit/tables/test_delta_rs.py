@@ -21,7 +21,7 @@ from normalize.spark.memory import memory_left
 from normalize.tables.latest import check_rows, last_rows
 from normalize.tables.maintenance import Maintainer
 from normalize.tables.merge import merge_plan
-from normalize.tables.policy import Maintenance
+from normalize.tables.table_options import Maintenance
 from normalize.tables.targets import ConflictError, RefusedError, TargetError
 from normalize.tables.writers import delta_rs
 from tests.support.error_texts import error_test

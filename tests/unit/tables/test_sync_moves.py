@@ -1,7 +1,6 @@
 """Rows whose key changed and that lack columns, decoded from producers' messages."""
 
 import json
-from functools import partial
 from typing import Any
 
 import pyarrow as pa
@@ -10,9 +9,8 @@ import pytest
 from cdc_formats import get_format
 from cdc_formats.errors import PartialImageError
 from cdc_formats.values.schema import Column, SqlType, columns
-from normalize.decode.decode_pass import decode_pass
 from normalize.decode.plan import DecodePlan
-from normalize.tables.changes import ChangeOptions, PassSummary, TableChanges
+from normalize.tables.changes import ChangeOptions, table_changes
 from tests.support.databases import RECORDS, maxwell
 
 SCHEMA = columns("id INT NOT NULL, name STRING, qty INT")
@@ -123,20 +121,9 @@ def changes(
         completes_moved=True,
     )
     column = Column("shard", SqlType("STRING")) if shard else None
-    target = partial(
-        TableChanges,
-        plan=source,
-        merged=False,
-        options=ChangeOptions(column),
-        summary=PassSummary(),
-    )
-    batch = pa.RecordBatch.from_pylist(rows, schema=RECORDS)
-    changed_rows = [
-        row
-        for part in decode_pass(iter([batch]), plan=source, collector=target)
-        for row in part.to_pylist()
-        if row["key"] is not None
-    ]
+    records = pa.Table.from_pylist(rows, schema=RECORDS)
+    with table_changes(records, source, ChangeOptions(column), None) as (decoded, _):
+        changed_rows = decoded.rows.to_pylist()
     bases = ("b0", "b1") if shard else ("b0",)
     return {
         row["c0"]: (
@@ -144,7 +131,7 @@ def changes(
             row["c1"],
             row["c2"],
             row["absent"],
-            *(row[base] for base in bases),
+            *(row.get(base) for base in bases),
         )
         for row in changed_rows
     }

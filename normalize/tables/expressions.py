@@ -1,13 +1,12 @@
-"""How a table is kept: deletes, versions, layout, maintenance, and expressions on its rows."""
+"""What is computed of changes before the MERGE: columns, a condition, and the times of deletes."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime, timezone
 from typing import Any
 
-import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.errors import AnalysisException, ParseException
@@ -16,7 +15,6 @@ from pyspark.sql.types import StructField
 
 from cdc_formats.errors import ArgumentError
 from cdc_formats.values.schema import backquoted, quote
-from normalize.arguments import seconds_of
 from normalize.core.output import ROW_KIND
 from normalize.dataframe import require_of_row
 from normalize.decode.last_changes import partial_row
@@ -92,7 +90,9 @@ def check_expressions(
             if option == "where":
                 rows = rows.where(F.expr(text))
             require_of_row(rows, F.expr(text), option)
-            of_time = [] if option == "where" else [*_leaves_of_time(rows, text)]
+            computed = [] if option == "where" else elements(_project(rows, text).expressions())
+            leaves = (leaf for each in computed for leaf in elements(each.collectLeaves()))
+            of_time = [name for name in map(class_of, leaves) if name.startswith(_OF_TIME)]
         except AnalysisException as error:
             # Of a table whose columns are unknown, only the syntax can be checked.
             if rows.columns or isinstance(error, ParseException):
@@ -111,14 +111,6 @@ def check_expressions(
 
 def _project(rows: DataFrame, expression: str) -> Any:
     return plan_of(rows.select(F.expr(expression))).java
-
-
-def _leaves_of_time(rows: DataFrame, expression: str) -> Iterator[str]:
-    for each in elements(_project(rows, expression).expressions()):
-        for leaf in elements(each.collectLeaves()):
-            name = class_of(leaf)
-            if name.startswith(_OF_TIME):
-                yield name
 
 
 def selected(changes: DataFrame, where: str | None, select: Mapping[str, str]) -> DataFrame:
@@ -185,55 +177,8 @@ def _require_columns_of(option: str, expression: str, changes: DataFrame) -> Non
             )
 
 
-DELETED_AT = "deleted_at"
-"""The default name of the column of soft deletes."""
 DELETED_PROPERTY = "changelog.deleted_column"
 """The property with the column's name, of Delta and Iceberg tables that get the column here."""
-
-
-_LEAST = {"delta": 7, "iceberg": 1}
-"""The least days of a retention: Delta's default, and Iceberg's least for orphan files."""
-
-
-class Maintenance(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Maintenance of a Delta or Iceberg table.
-
-    Parameters
-    ----------
-    every : str
-        The least time between two runs of a query, after whose micro-batches it happens: at first
-        this long after the start.
-    compact : bool
-        Whether small files are written together into larger ones.
-    expire : str or bool
-        How long files that the table no longer has are kept: ``"7 days"``. True: as long as the
-        table format keeps them by default (Delta: 7 days, Iceberg: 5 days, and 3 for files that no
-        commit names), or as the table's properties say. False: nothing is removed.
-    """
-
-    every: str = "1 hour"
-    compact: bool = True
-    expire: str | bool = True
-
-    def __post_init__(self) -> None:
-        seconds_of("every", self.every)
-        if isinstance(self.expire, str):
-            seconds_of("expire", self.expire)
-
-    def check(self, provider: str) -> None:
-        """Raise an error for a retention that could remove the files of a running statement.
-
-        Raises
-        ------
-        ArgumentError
-        """
-        # VACUUM does not refuse it: Delta 4.4 takes RETAIN 1 HOURS.
-        least = _LEAST[provider]
-        if isinstance(self.expire, str) and seconds_of("expire", self.expire) < least * 86400:
-            raise ArgumentError(
-                f"expire is {self.expire!r}, and a running MERGE or reader needs older files: pass "
-                f"at least '{least} days', or expire=True and the retention in the table's property"
-            )
 
 
 def with_deletion_times(changes: DataFrame, name: str, time_column: str | None = None) -> DataFrame:
