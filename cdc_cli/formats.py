@@ -327,23 +327,10 @@ def _shown(lines: Sequence[str], width: int) -> Iterator[str]:
 
 
 def _docstring_table(lines: Sequence[str], width: int) -> Iterator[str]:
-    """Yield a table; if it is too wide, a paragraph for each row."""
-    rows = _rows(lines)
-    widths = [max(map(len, cells)) for cells in zip(*rows, strict=True)]
-    if sum(widths) + 2 * (len(widths) - 1) <= width:
-        for cells in (rows[0], ["-" * each for each in widths], *rows[1:]):
-            yield "  ".join(
-                cell.ljust(each) for cell, each in zip(cells, widths, strict=True)
-            ).rstrip()
-        return
-    for name, *cells in rows[1:]:
-        yield name
-        for cell in filter(None, cells):
-            yield from hanging(cell, width, indent=4)
+    """Yield a table; if it is too wide, a paragraph for each row.
 
-
-def _rows(lines: Sequence[str]) -> list[list[str]]:
-    """Return the cells of a simple table; a line without a first cell continues the row before."""
+    A line without a first cell continues the row before.
+    """
     starts = [match.start() for match in re.finditer("=+", lines[0])]
     rows: list[list[str]] = []
     for line in lines:
@@ -359,4 +346,14 @@ def _rows(lines: Sequence[str]) -> list[list[str]]:
             ]
         else:
             rows.append(cells)
-    return rows
+    widths = [max(map(len, cells)) for cells in zip(*rows, strict=True)]
+    if sum(widths) + 2 * (len(widths) - 1) <= width:
+        for cells in (rows[0], ["-" * each for each in widths], *rows[1:]):
+            yield "  ".join(
+                cell.ljust(each) for cell, each in zip(cells, widths, strict=True)
+            ).rstrip()
+        return
+    for name, *cells in rows[1:]:
+        yield name
+        for cell in filter(None, cells):
+            yield from hanging(cell, width, indent=4)

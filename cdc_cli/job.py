@@ -261,13 +261,19 @@ def resync(
     if source:
         secret = password_of("source", user, password)
         of_source = JdbcSource(source, source_table or table, user or None, secret)
+    try:
+        of_offsets = msgspec.json.decode(offsets or "null", type=dict[str, dict[int, int]] | None)
+    except msgspec.DecodeError:
+        raise typer.BadParameter(
+            """--offsets is not JSON of topics, partitions and offsets: '{"shop.orders": {"0": 1200}}'"""
+        ) from None
     ended = resync_job(
         read_job(job),
         table,
         print_message,
         source=of_source,
         snapshot=snapshot,
-        offsets=_offsets(offsets) if offsets else None,
+        offsets=of_offsets,
         remove_missing=remove_missing,
         dry_run=dry_run,
         again=again,
@@ -275,15 +281,6 @@ def resync(
     )
     if ended.reason and not cancel:
         raise typer.Exit(1)
-
-
-def _offsets(text: str) -> dict[str, dict[int, int]]:
-    try:
-        return msgspec.json.decode(text, type=dict[str, dict[int, int]])
-    except msgspec.DecodeError:
-        raise typer.BadParameter(
-            """--offsets is not JSON of topics, partitions and offsets: '{"shop.orders": {"0": 1200}}'"""
-        ) from None
 
 
 def init(

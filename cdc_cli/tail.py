@@ -229,7 +229,12 @@ class RowPrinter:
         try:
             for batch in batches:
                 for record in batch:
-                    self._take(record, changelog)
+                    rows = [each for each in changelog.rows(record) if self.is_shown(each[1])]
+                    rows = rows[: self.left]
+                    changelog.seen(rows)
+                    self.pending += [(record, kind, row) for kind, row in rows]
+                    if self.left is not None:
+                        self.left -= len(rows)
                     if self.left == 0:
                         break
                 self._flush()
@@ -243,15 +248,6 @@ class RowPrinter:
         """Print a message about a record, below the rows before it."""
         self._flush()
         print_message(text, style)
-
-    def _take(self, record: SampledRecord, changelog: Changelog) -> None:
-        rows = [(kind, row) for kind, row in changelog.rows(record) if self.is_shown(row)][
-            : self.left
-        ]
-        changelog.seen(rows)
-        self.pending += [(record, kind, row) for kind, row in rows]
-        if self.left is not None:
-            self.left -= len(rows)
 
     def _flush(self) -> None:
         shown, self.pending = self.pending, []

@@ -93,11 +93,13 @@ def _summaries(broker: Connection, names: list[str], sample: int) -> Iterator[di
         except SampleError as error:  # such as a topic that this user may not read
             yield {"topic": name, "error": str(error)}
             continue
+        best = profile.candidates[0] if profile.format else None
         yield {
             "topic": profile.topic,
             "partitions": len(profile.partitions),
             "records": sum(each.end - each.begin for each in profile.partitions),
             "format": profile.format,
+            "is_guess": best is not None and not (best.specific or best.distinctive),
             "values": dict(profile.values),
             "tables": [each.name for each in profile.tables if each.name],
         }
@@ -107,22 +109,18 @@ def _cells(summary: dict[str, Any]) -> list[str]:
     if "error" in summary:
         return [summary["topic"], "", "", summary["error"], ""]
     tables = summary["tables"]
+    # The framing of most values needs a registry to be read.
+    most = max(summary["values"], key=summary["values"].get, default="")
+    unknown = f"{most}: see cdc profile" if most in FRAMED else "unknown"
     more = f" and {len(tables) - _MOST_TABLES} more" if len(tables) > _MOST_TABLES else ""
     return [
         summary["topic"],
         f"{summary['partitions']:,}",
         f"{summary['records']:,}",
-        summary["format"] or _without_format(summary),
+        (summary["format"] or (unknown if summary["records"] else "empty"))
+        + "?" * summary["is_guess"],
         ", ".join(tables[:_MOST_TABLES]) + more,
     ]
-
-
-def _without_format(summary: dict[str, Any]) -> str:
-    """Return the framing of most values, which needs a registry to be read."""
-    if not summary["records"]:
-        return "empty"
-    most = max(summary["values"], key=summary["values"].get, default="")
-    return f"{most}: see cdc profile" if most in FRAMED else "unknown"
 
 
 # --------------------------------------------------------------------------------------------------

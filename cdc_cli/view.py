@@ -186,7 +186,12 @@ class TableView(View):
     ) -> None:
         self.texts, self.console, self.expanded = RowTexts(columns), console, expanded
         self.full_widths = [
-            max(len(name), _least(column))
+            max(
+                len(name),
+                min((column.type.precision or 0) + 2, 14)
+                if column.type.name == "DECIMAL"
+                else _WIDTHS.get(column.type.name, len(NULL)),
+            )
             for name, column in zip(self.texts.names, columns, strict=True)
         ]
         self.widths: list[int] = []
@@ -260,12 +265,6 @@ class TableView(View):
 
     def _print(self, line: Text) -> None:
         self.console.print(line, no_wrap=True, overflow="crop", crop=True, soft_wrap=False)
-
-
-def _least(column: Column) -> int:
-    if column.type.name == "DECIMAL":
-        return min((column.type.precision or 0) + 2, 14)
-    return _WIDTHS.get(column.type.name, len(NULL))
 
 
 def _cut(text: str, width: int, to_right: bool) -> str:

@@ -203,7 +203,14 @@ def session_of(job: Job) -> SparkSession:
     # The report of a failure has the error: Spark does not log it, too (`log4j2.properties`).
     os.environ.setdefault("CHANGELOG_QUERY_ERRORS", "off")
     settings = local_checkpoint_settings(job.checkpoint_location, job.spark) | dict(job.spark)
-    return local_session(job.name or "changelog", packages=job.packages, **settings)
+    stdout, null = os.dup(1), os.open(os.devnull, os.O_WRONLY)
+    os.dup2(null, 1)  # Java inherits it: Delta prints a line for each VACUUM
+    try:
+        return local_session(job.name or "changelog", packages=job.packages, **settings)
+    finally:
+        os.dup2(stdout, 1)
+        os.close(stdout)
+        os.close(null)
 
 
 # --------------------------------------------------------------------------------------------------

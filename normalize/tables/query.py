@@ -89,7 +89,8 @@ class Query:
         check_version(spark, tables=True)
         check_kafka_source(spark)
         check_files(spark.sparkContext.listFiles)
-        dead_letters, chosen_mode = None, "FAILFAST"
+        dead_letters = None
+        chosen_mode: Mode = "FAILFAST"
         if not isinstance(mode, DeadLetter):
             chosen_mode = as_mode(mode, ("FAILFAST", "DROPMALFORMED"))
         elif reads_topic(mode.topic, kafka):

@@ -307,9 +307,10 @@ def _requirement(format: Format, records: Sequence[InspectedRecord]) -> str:
     if registry is None or registry.url:
         return ""
     is_glue = any(each.value.encoding == GLUE for each in records)
+    url = "glue://eu-central-1" if is_glue else "https://..."
     return (
         f"{len(ids)} of {len(records)} values name a schema of a registry (id {_first(ids)}): pass "
-        f"url={'glue://eu-central-1' if is_glue else 'https://...'!r}"
+        f"url={url!r}, or -o url={url} to cdc"
     )
 
 

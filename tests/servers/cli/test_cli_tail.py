@@ -316,7 +316,8 @@ def test_topics_are_listed_with_their_formats_and_tables(kafka: Any, topic: str)
     empty = new_topic(kafka, [], partitions=3)
     avro = new_topic(kafka, [])
     kafka.produce(avro, [(None, b"\0\0\0\0\7\2\4ab")])
-    done = quick("topics", f"{topic}|{empty}|{avro}", "-b", kafka.bootstrap_servers)
+    plain = new_topic(kafka, [(b'{"id": 1}', b'{"id": 1, "name": "a"}')])
+    done = quick("topics", f"{topic}|{empty}|{avro}|{plain}", "-b", kafka.bootstrap_servers)
     assert done.code == 0, done.err
     rows = sorted(line.split("\t") for line in done.lines[1:])
     framed = "Confluent framing (Avro or Protobuf): see cdc profile"
@@ -325,6 +326,7 @@ def test_topics_are_listed_with_their_formats_and_tables(kafka: Any, topic: str)
             [topic, "1", "1", "maxwell-json", "shop.orders"],
             [empty, "3", "0", "empty", ""],
             [avro, "1", "1", framed, ""],
+            [plain, "1", "1", "upsert-kafka?", ""],  # any JSON object could be one
         ]
     )
     listed = json.loads(quick("topics", topic, "-b", kafka.bootstrap_servers, "--json").out)

@@ -65,6 +65,10 @@ def test_the_smallest_job_has_the_defaults_of_sync_database(read) -> None:
     )
 
 
+def test_a_mode_has_any_case(read) -> None:
+    assert read(mode="dropmalformed").arguments["mode"] == "DROPMALFORMED"
+
+
 def test_all_parts_of_a_job(read, monkeypatch) -> None:
     monkeypatch.setenv("TARGET_PASSWORD", "s3cret")
     job = read(
