@@ -596,7 +596,7 @@ class Envelope:
         ----------
         rows : RowConverter
         missing : Any
-            Same as `image_shape`.
+            Same as in `shapes.row_struct`.
         """
         images = self.images
         indices = range(len(rows.columns)) if images.columns is None else images.columns
