@@ -231,12 +231,12 @@ def checkpoint_file(spark: SparkSession, batch: Batch, folder: str, table: str) 
 
 
 def seconds_since_commit(spark: SparkSession, batch: Batch) -> float:
-    """Return how long ago a running query committed the micro-batch before this one; 0 if none."""
+    """Return how long ago a running query committed the micro-batch before this one; 0: unknown."""
     execution = running_query(spark, batch.query)
-    if execution is None or not batch.number:
+    if execution is None:
         return 0.0
-    file = f"{execution.resolvedCheckpointRoot()}/commits/{batch.number - 1}"
-    return time.time() - Files(spark).modified(file)
+    files, file = Files(spark), f"{execution.resolvedCheckpointRoot()}/commits/{batch.number - 1}"
+    return time.time() - files.modified(file) if files.exists(file) else 0.0
 
 
 def _offsets(spark: SparkSession, query: str, number: int) -> tuple[str, int | None]:
