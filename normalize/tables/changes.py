@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import cache, partial
 from typing import Any, NamedTuple
@@ -68,7 +68,7 @@ from normalize.spark.plans import partition_count, rows_of
 from .latest import stored
 from .merge import ABSENT_COLUMN, BASE_COLUMN
 from .moves import BASE, followed
-from .packed import collected, packed, unpacked
+from .packed import Pass, collected, packed
 
 SUMMARY = "__summary"
 """The column with `PassSummary` as MessagePack; NULL in changes."""
@@ -518,41 +518,46 @@ def table_changes(
     if parts:
         yield _on_driver(pa.concat_tables(parts), plan, options)
         return
-    columns = _ddl(_layout(plan, options))
-    # Stored packed: once all are decoded, the changes of rows whose key changed are read again.
-    with nullcontext(records) if options.every else stored(packed(records, decode)) as values:
-        if options.every:
-            changes = _named(values.mapInArrow(decode, columns), plan, options)
-        else:
-            changes = changes_on_spark(values, tasks, plan, options)
-        totals = Observation()
-        numbers = [ROW_KIND, *[ABSENT_COLUMN] * (ABSENT_COLUMN in changes.columns)]
-        counted = changes.observe(totals, *(F.count(name).alias(name) for name in numbers))
-        with stored(counted) as kept:
-            # The first action computes and stores all rows.
-            summaries = kept.where(f"{SUMMARY} IS NOT NULL").select(SUMMARY).collect()
-            summary = PassSummary.united(bytes(row[SUMMARY]) for row in summaries)
-            summary.rows = totals.get[ROW_KIND]
-            # If all rows are whole, a MERGE needs no column for them.
-            empty = [] if totals.get.get(ABSENT_COLUMN) else [ABSENT_COLUMN]
-            rows = rows_of(kept).where(f"{SUMMARY} IS NULL").drop(SUMMARY, *empty)
-            if summary.moved:
-                of_keys: Any = partial(map, partial(_of_keys, keys=summary.moved))
-                of_moved = unpacked(values, columns, of_keys).toArrow()
-                moved = ArrowChanges.of_moved(of_moved, plan, options)
-                frame = moved.frame(records.sparkSession)
-                rows = rows.unionByName(frame, allowMissingColumns=True)
-                summary.rows += moved.rows.num_rows
-            yield rows, summary
+    changes = changes_on_spark(records, tasks, plan, options)
+    totals = Observation()
+    numbers = [ROW_KIND, *[ABSENT_COLUMN] * (ABSENT_COLUMN in changes.columns)]
+    counted = changes.observe(totals, *(F.count(name).alias(name) for name in numbers))
+    with stored(counted) as kept:
+        # The first action computes and stores all rows.
+        summaries = kept.where(f"{SUMMARY} IS NOT NULL").select(SUMMARY).collect()
+        summary = PassSummary.united(bytes(row[SUMMARY]) for row in summaries)
+        summary.rows = totals.get[ROW_KIND]
+        # If all rows are whole, a MERGE needs no column for them.
+        empty = [] if totals.get.get(ABSENT_COLUMN) else [ABSENT_COLUMN]
+        rows = rows_of(kept).where(f"{SUMMARY} IS NULL").drop(SUMMARY, *empty)
+        if summary.moved:
+            # Few micro-batches have such rows, and all tasks decode again at once.
+            of_keys: Any = partial(decode, then=partial(map, partial(_of_keys, keys=summary.moved)))
+            of_moved = records.mapInArrow(of_keys, _ddl(_layout(plan, options))).toArrow()
+            moved = ArrowChanges.of_moved(of_moved, plan, options)
+            frame = moved.frame(records.sparkSession)
+            rows = rows.unionByName(frame, allowMissingColumns=True)
+            summary.rows += moved.rows.num_rows
+        yield rows, summary
 
 
 def _decoded(
-    batches: Iterator[pa.RecordBatch], *, plan: DecodePlan, options: ChangeOptions
+    batches: Iterator[pa.RecordBatch],
+    *,
+    plan: DecodePlan,
+    options: ChangeOptions,
+    then: Pass = iter,
 ) -> Iterator[pa.RecordBatch]:
-    """Decode the records of a task.
+    """Decode the records of a task, and return what `then` computes of the changes.
 
     Notices on columns are dropped: the query compares them with the schema, and counts bad records.
     """
+    return iter(then(_changes_of_task(batches, plan, options)))
+
+
+def _changes_of_task(
+    batches: Iterator[pa.RecordBatch], plan: DecodePlan, options: ChangeOptions
+) -> Iterator[pa.RecordBatch]:
     summary = PassSummary()
     collector = partial(TableChanges, plan=plan, options=options, summary=summary)
     read = summary.stamped(batches)
@@ -569,27 +574,30 @@ def _of_keys(changes: pa.Table | pa.RecordBatch, keys: Iterable[bytes]) -> Any:
 
 
 def changes_on_spark(
-    values: DataFrame, tasks: int, plan: DecodePlan, options: ChangeOptions
+    records: DataFrame, tasks: int, plan: DecodePlan, options: ChangeOptions
 ) -> DataFrame:
-    """Return the changes that tasks decoded, a row for each key, and their summaries in `SUMMARY`.
+    """Return the changes of records, a row for each key, and the tasks' summaries in `SUMMARY`.
 
-    Rows whose key changed and that lack columns are not among them.
+    Rows whose key changed and that lack columns are not among them. With ``options.every``, there
+    is a row for each change.
 
     Parameters
     ----------
-    values : DataFrame
-        The packed changes of `tasks` tasks.
+    records : DataFrame
+        With the columns that are decoded, in `tasks` partitions.
     tasks : int
     plan : DecodePlan
     options : ChangeOptions
     """
     columns, merge = _ddl(_layout(plan, options)), partial(merge_pass, row_order="log")
-    if tasks == 1:
-        # The task had them in its memory, too.
-        changes = unpacked(values, columns, partial(merge, most_held=sys.maxsize))
-    else:
+    decode: Any = partial(_decoded, plan=plan, options=options)
+    if tasks < 2 and not options.every:
+        # The task has them in its memory.
+        decode = partial(decode, then=partial(merge, most_held=sys.maxsize))
+    changes = records.mapInArrow(decode, columns)
+    if tasks > 1 and not options.every:
         by_key: Any = merge
-        changes = unpacked(values, columns).repartition(tasks, "key").mapInArrow(by_key, columns)
+        changes = changes.repartition(tasks, "key").mapInArrow(by_key, columns)
     return _named(changes, plan, options)
 
 

@@ -55,19 +55,9 @@ def collected(values: DataFrame, tasks: int, most_bytes: int) -> list[pa.Table] 
     return whole if len(whole) == len(parts) else None
 
 
-def unpacked(values: DataFrame, schema: StructType | str, compute: Pass = iter) -> DataFrame:
-    """Return what tasks compute of the rows of `packed`, in the partitions of their tasks.
-
-    Parameters
-    ----------
-    values : DataFrame
-        Those of `packed`.
-    schema : StructType or str
-        The columns of the result.
-    compute : callable
-        Returns batches of the batches that a task has packed; by default the same.
-    """
-    unpack: Any = partial(_unpacked, compute=compute)
+def unpacked(values: DataFrame, schema: StructType) -> DataFrame:
+    """Return the rows of `packed` as Spark's, in the partitions of their tasks."""
+    unpack: Any = _unpacked
     return values.select("ipc").mapInArrow(unpack, schema)
 
 
@@ -112,6 +102,7 @@ def _value(batches: list[pa.RecordBatch], total: int) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays([value, pa.array([total])], ["ipc", "bytes"])
 
 
-def _unpacked(batches: Iterator[pa.RecordBatch], *, compute: Pass) -> Iterator[pa.RecordBatch]:
-    values = (value for batch in batches for value in batch.column(0))
-    yield from compute(batch for value in values for batch in pa.ipc.open_stream(value.as_buffer()))
+def _unpacked(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    for batch in batches:
+        for value in batch.column(0):
+            yield from pa.ipc.open_stream(value.as_buffer())

@@ -22,6 +22,7 @@ from normalize.tables.batches import Batch, Record
 from normalize.tables.changes import ChangeOptions, changes_on_spark
 from normalize.tables.job import ROUTED_COLUMNS
 from normalize.tables.latest import computed, count
+from normalize.tables.route import RECORD_DDL
 from normalize.tables.table_options import TableOptions
 from tests.support.databases import maxwell
 from tests.support.syncing import MINIMAL, BoundedSync, NewBoundedSync, Story, versions
@@ -209,8 +210,8 @@ def test_changes_are_shuffled_only_where_several_tasks_may_have_a_key(
         unique_key=("id",),
         record_columns=ROUTED_COLUMNS,
     )
-    values = spark.createDataFrame([], "ipc BINARY, bytes BIGINT")
-    plan: Any = changes_on_spark(values, tasks, source, ChangeOptions())
+    records = spark.createDataFrame([], RECORD_DDL)
+    plan: Any = changes_on_spark(records, tasks, source, ChangeOptions())
     assert (
         plan._jdf.queryExecution().executedPlan().toString().count("Exchange hashpartitioning")
         == shuffles
