@@ -1136,14 +1136,14 @@ def test_raw_values_with_raw_keys_are_decoded_together(sql_type: str, value: byt
 @pytest.mark.parametrize("identifier", FORMATS[:-1])
 def test_a_name_that_no_struct_can_have_gives_the_same(identifier: str, name: str) -> None:
     format, columns = get_format(identifier), f"`{name}` INT NOT NULL, v STRING"
-    if identifier in ("dms-json", "op-json"):
-        row = {name: 1, "v": "a"}
-        messages = [
-            {"data": row, "metadata": {"operation": operation}}
-            for operation in ("insert", "delete")
-        ]
-        messages = [{"op": op, **row} for op in "ID"] if identifier == "op-json" else messages
-        records = [(None, json.dumps(message).encode()) for message in messages]
+    row = {name: 1, "v": "a"}
+    by_hand: dict[str, list[Any]] = {
+        "dms-json": [{"data": row, "metadata": {"operation": op}} for op in ("insert", "delete")],
+        "op-json": [{"op": op, **row} for op in "ID"],
+        "cockroachdb-json": [{"after": after} for after in (row, None)],
+    }
+    if identifier in by_hand:
+        records = [(b"[1]", json.dumps(message).encode()) for message in by_hand[identifier]]
     else:
         encoder = format.encoder(columns, unique_key=[name])
         records = [

@@ -117,6 +117,7 @@ def test_every_format_names_its_tables_by_metadata_and_options_that_it_has():
         )
     assert [name for name, format in named.items() if not Traits.of(format).table_identity] == [
         "changelog-json",
+        "cockroachdb-json",
         "op-json",
         "upsert-kafka",
     ]
