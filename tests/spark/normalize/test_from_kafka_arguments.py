@@ -47,7 +47,7 @@ NOWHERE = {"kafka.bootstrap.servers": "localhost:1"}
             id="unknown key column",
         ),
         pytest.param({"primary_key": ()}, "set normalize=False", id="no key"),
-        pytest.param({"mode": "failfast"}, "FAILFAST, DROPMALFORMED, PERMISSIVE", id="mode"),
+        pytest.param({"mode": "fast"}, "FAILFAST, DROPMALFORMED, PERMISSIVE", id="mode"),
         pytest.param(
             {"changelog_mode": "retract"},
             "changelog_mode is 'retract': use 'all' or 'upsert'",
