@@ -88,8 +88,8 @@ def format_arguments(
     Without a format, each one that is tried uses the options that it declares. `modes` are those of
     a connector, which the options override.
     """
-    given = pairs(options or (), "--option")
-    values = {**modes, **{option_name(name): text for name, text in given.items()}}
+    passed = pairs(options or (), "--option")
+    values = {**modes, **{option_name(name): text for name, text in passed.items()}}
     return {"format": make_format(identifier, values)} if identifier else values
 
 

@@ -212,10 +212,10 @@ def _needed_options(table: TableProfile) -> Iterator[str]:
     for questions in _questions(table).values():
         yield from chain.from_iterable(question.options for question in questions)
     for each in _of_source(table):
-        asked = set(chain.from_iterable(question.options for question in each.questions))
+        options_asked = set(chain.from_iterable(question.options for question in each.questions))
         kind = each.column.type
         for option in _OPTIONS.get(str(kind)) or _OPTIONS.get(kind.name, ()):
-            if option in asked or each.seen.keys() <= {"null"}:
+            if option in options_asked or each.seen.keys() <= {"null"}:
                 yield option
 
 
@@ -239,8 +239,10 @@ def _tables(tables: Mapping[str, TableProfile]) -> list[str]:
     for name, table in tables.items():
         entry = [*_key(table), *_typed(table, numbers)]
         lines += [f"  {json.dumps(name)}:", *entry] if entry else []
-    asked = (_comment(f"Question {number}: {text}", "# ") for text, number in numbers.items())
-    return [*chain.from_iterable(asked), *_entry("tables", lines)]
+    question_lines = (
+        _comment(f"Question {number}: {text}", "# ") for text, number in numbers.items()
+    )
+    return [*chain.from_iterable(question_lines), *_entry("tables", lines)]
 
 
 def _key(table: TableProfile) -> list[str]:
@@ -253,18 +255,18 @@ def _key(table: TableProfile) -> list[str]:
 def _typed(table: TableProfile, numbers: dict[str, int]) -> list[str]:
     """Return the types of columns; `numbers` has those of the questions so far."""
     kinds = {each.column.name: str(each.column.type) for each in _of_source(table)}
-    known = [f"{json.dumps(name)}: {json.dumps(kind)}" for name, kind in kinds.items()]
+    typed = [f"{json.dumps(name)}: {json.dumps(kind)}" for name, kind in kinds.items()]
     questions = _questions(table)
-    if known and not questions:
+    if typed and not questions:
         # A line does not end within a name or a type.
-        pairs = ", ".join(each.replace(" ", _NO_BREAK) for each in known)
+        pairs = ", ".join(each.replace(" ", _NO_BREAK) for each in typed)
         wrapped = wrap(pairs, _WIDTH, break_long_words=False, break_on_hyphens=False)
         text = "\n      ".join(wrapped).replace(_NO_BREAK, " ")
         return [f"    types: {{{text}}}"]
-    entry = [f"      {each}" for each in known]
+    entry = [f"      {each}" for each in typed]
     for column in table.schema.columns if table.schema else ():
-        if asked := questions.get(column.name):
-            number = numbers.setdefault("; ".join(map(str, asked)), len(numbers) + 1)
+        if open_ones := questions.get(column.name):
+            number = numbers.setdefault("; ".join(map(str, open_ones)), len(numbers) + 1)
             kind = printable(str(column.type))
             entry.append(f'      {json.dumps(column.name)}: "?"  # {kind}: question {number}')
     return _entry("    types", entry)

@@ -148,14 +148,14 @@ def with_source(
 def _typed(evidence: ColumnEvidence, column: DatabaseColumn | None) -> ColumnEvidence:
     """Return the evidence with the database's type, if it says more than the messages."""
     guessed = evidence.column.type
-    known = None if column is None else catalog_type(column.kind, column.full)
+    of_catalog = None if column is None else catalog_type(column.kind, column.full)
     if (
-        known is None
+        of_catalog is None
         or evidence.certainty != VALUES
-        or (known == guessed and not evidence.questions)
+        or (of_catalog == guessed and not evidence.questions)
         # MySQL's BOOLEAN is a TINYINT, and the messages show how times are written as text.
         or guessed.name == "BOOLEAN"
-        or {guessed.name, known.name} <= set(times.TYPES)
+        or {guessed.name, of_catalog.name} <= set(times.TYPES)
     ):
         return evidence
-    return replace(evidence, column=replace(evidence.column, type=known), certainty=OF_SOURCE)
+    return replace(evidence, column=replace(evidence.column, type=of_catalog), certainty=OF_SOURCE)

@@ -532,7 +532,9 @@ def table_changes(
         rows = rows_of(kept).where(f"{SUMMARY} IS NULL").drop(SUMMARY, *empty)
         if summary.moved:
             # Few micro-batches have such rows, and all tasks decode again at once.
-            of_keys: Any = partial(decode, then=partial(map, partial(_of_keys, keys=summary.moved)))
+            of_keys: Any = partial(
+                _in_turn, decode, partial(map, partial(_of_keys, keys=summary.moved))
+            )
             of_moved = records.mapInArrow(of_keys, _ddl(_layout(plan, options))).toArrow()
             moved = ArrowChanges.of_moved(of_moved, plan, options)
             frame = moved.frame(records.sparkSession)
@@ -541,23 +543,20 @@ def table_changes(
         yield rows, summary
 
 
-def _decoded(
-    batches: Iterator[pa.RecordBatch],
-    *,
-    plan: DecodePlan,
-    options: ChangeOptions,
-    then: Pass = iter,
+def _in_turn(
+    first: Pass, second: Pass, batches: Iterator[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
-    """Decode the records of a task, and return what `then` computes of the changes.
+    """Return what `second` computes of what `first` computes of the batches of a task."""
+    return iter(second(iter(first(batches))))
+
+
+def _decoded(
+    batches: Iterator[pa.RecordBatch], *, plan: DecodePlan, options: ChangeOptions
+) -> Iterator[pa.RecordBatch]:
+    """Decode the records of a task.
 
     Notices on columns are dropped: the query compares them with the schema, and counts bad records.
     """
-    return iter(then(_changes_of_task(batches, plan, options)))
-
-
-def _changes_of_task(
-    batches: Iterator[pa.RecordBatch], plan: DecodePlan, options: ChangeOptions
-) -> Iterator[pa.RecordBatch]:
     summary = PassSummary()
     collector = partial(TableChanges, plan=plan, options=options, summary=summary)
     read = summary.stamped(batches)
@@ -593,7 +592,7 @@ def changes_on_spark(
     decode: Any = partial(_decoded, plan=plan, options=options)
     if tasks < 2 and not options.every:
         # The task has them in its memory.
-        decode = partial(decode, then=partial(merge, most_held=sys.maxsize))
+        decode = partial(_in_turn, decode, partial(merge, most_held=sys.maxsize))
     changes = records.mapInArrow(decode, columns)
     if tasks > 1 and not options.every:
         by_key: Any = merge

@@ -456,19 +456,25 @@ class DeltaSink(LakeSink):
             return reason
         if not self._has_location():
             return "the catalog does not have it yet"
-        if self.location.startswith("/") and self._default_scheme != "file":
-            return f"storage of {self._default_scheme}: is not tested"
+        return self._unsafe_storage
+
+    @cached_property
+    def _unsafe_storage(self) -> str:
+        """Why delta-rs cannot write where the table is, whose location is known; empty if it can.
+
+        Once for all micro-batches: each setting is a call of the JVM, and the mounts are a file.
+        """
+        # A path without a scheme has that of the session's file system.
+        if self.location.startswith("/"):
+            scheme = str(hadoop_conf(self.spark).get("fs.defaultFS")).partition(":")[0]
+            if scheme != "file":
+                return f"storage of {scheme}: is not tested"
         if self.table.only_writer:
             return ""
         stores = {self.spark.conf.get(name, _LOG_STORE) for name in _LOG_STORES}
         if delta_rs.is_local(self.location) and stores != {_LOG_STORE}:
             return "the session names a log store for local tables"
         return delta_rs.unsafe_storage(self.location)
-
-    @cached_property
-    def _default_scheme(self) -> str:
-        """The scheme of the session's file system, which a path without a scheme has."""
-        return str(hadoop_conf(self.spark).get("fs.defaultFS")).partition(":")[0]
 
     def _has_location(self) -> bool:
         """Return whether the table's location is known, or the catalog knows it."""

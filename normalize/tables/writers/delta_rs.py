@@ -180,14 +180,20 @@ def is_local(location: str) -> bool:
     return location.startswith(("/", "file:"))
 
 
+def _without_scheme(location: str) -> str:
+    """Return the path of a local location, which a catalog has as a URI; another one as it is."""
+    if location.startswith("file:"):
+        return unquote(re.sub("^file:/+", "/", location))
+    return location
+
+
 def _mounted(location: str) -> str:
     """Return the type of the file system of a local folder; empty where Linux does not name it."""
     try:
         mounts = Path("/proc/mounts").read_text("utf-8").splitlines()
     except OSError:
         return ""
-    path = unquote(location) if location.startswith("file:") else location
-    folder = Path(re.sub("^file:/*", "/", path)).resolve()
+    folder = Path(_without_scheme(location)).resolve()
     types = {
         point.encode().decode("unicode_escape"): kind
         for _, point, kind, *_ in map(str.split, mounts)
@@ -418,8 +424,7 @@ def open_table(location: str, options: Mapping[str, str]) -> DeltaTable:
     """
     from deltalake import DeltaTable
 
-    if location.startswith("file:"):
-        location = unquote(re.sub("^file:/+", "/", location))
+    location = _without_scheme(location)
     if "%" in location:
         raise TargetError("its path has the character %, which deltalake decodes")
     return DeltaTable(re.sub("^s3[an]:", "s3:", location), storage_options=dict(options) or None)
