@@ -192,9 +192,11 @@ class ColumnConverter:
                 parts, unread = column.canonical(list(map(attrgetter(f"c{index}"), rows.keys)))
                 nameless &= {row for row, part in enumerate(parts) if part is None}
                 if None in values:
+                    # In a format that compares the two, a NULL in the row is not the key's value.
+                    get, compared = encoding.getters[index], self.envelope.keys.is_compared
                     values = [
-                        part if value is None else value
-                        for value, part in zip(values, parts, strict=True)
+                        part if value is None and not (compared and get(image) is None) else value
+                        for value, part, image in zip(values, parts, rows.images, strict=True)
                     ]
                 unconverted = [*unconverted, *unread]
                 if self.envelope.keys.is_compared and values != parts:

@@ -1132,6 +1132,15 @@ def test_raw_values_with_raw_keys_are_decoded_together(sql_type: str, value: byt
         )
 
 
+def test_a_null_in_the_row_is_not_the_value_of_the_kafka_key() -> None:
+    source = source_of(get_format("cockroachdb-json"), "id INT NOT NULL, v STRING", ["id"])
+    values = (b'{"after": {"id": null, "v": "a"}}', b'{"after": {"v": "a"}}', b'{"after": null}')
+    records = [(b"[2]", value) for value in values]
+    for target in TARGETS:
+        assert not differences(source, records, target)
+    assert 0 in odd_places(source, records)
+
+
 @pytest.mark.parametrize("name", ['k"', "a\\b", "tab\t"])
 @pytest.mark.parametrize("identifier", FORMATS[:-1])
 def test_a_name_that_no_struct_can_have_gives_the_same(identifier: str, name: str) -> None:
