@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import cache, partial
+from itertools import chain
 from typing import Any, NamedTuple
 
 import msgspec
@@ -68,7 +69,7 @@ from normalize.spark.plans import partition_count, rows_of
 from .latest import stored
 from .merge import ABSENT_COLUMN, BASE_COLUMN
 from .moves import BASE, followed
-from .packed import Pass, collected, packed
+from .packed import Pass, batches_in, collected, packed
 
 SUMMARY = "__summary"
 """The column with `PassSummary` as MessagePack; NULL in changes."""
@@ -488,6 +489,11 @@ class ArrowChanges(NamedTuple):
         return named.append_column(ABSENT_COLUMN, pc.binary_join_element_wise(absent, where, " "))
 
 
+def _needed(plan: DecodePlan) -> list[str]:
+    """Return the columns of records that are read; the key may name the source's key."""
+    return list(dict.fromkeys([*needed_columns(plan), "key"]))
+
+
 @contextmanager
 def table_changes(
     records: DataFrame | pa.Table,
@@ -500,20 +506,21 @@ def table_changes(
     Parameters
     ----------
     records : DataFrame or pyarrow.Table
-        The columns of `route.RECORD_DDL`. Those of a table are decoded on the driver.
+        The columns of `route.RECORD_DDL`, or ``ipc`` with packed ones (`packed`). Those of a table
+        are decoded on the driver.
     plan : DecodePlan
     options : ChangeOptions
     most_bytes : int or None
         The most bytes of changes that are collected on the driver; None: Spark writes them.
     """
-    # They include the key, which may name the source's key.
-    needed = list(dict.fromkeys([*needed_columns(plan), "key"]))
+    needed = _needed(plan)
     decode: Any = partial(_decoded, plan=plan, options=options)
     if isinstance(records, pa.Table):
         batches = records.select(needed).combine_chunks().to_batches()
         yield _on_driver(pa.Table.from_batches(decode(iter(batches))), plan, options)
         return
-    tasks, records = partition_count(records), records.select(*needed)
+    tasks = partition_count(records)
+    records = records.select("ipc" if "ipc" in records.columns else needed)
     parts = most_bytes and collected(packed(records, decode), tasks, most_bytes)
     if parts:
         yield _on_driver(pa.concat_tables(parts), plan, options)
@@ -553,13 +560,17 @@ def _in_turn(
 def _decoded(
     batches: Iterator[pa.RecordBatch], *, plan: DecodePlan, options: ChangeOptions
 ) -> Iterator[pa.RecordBatch]:
-    """Decode the records of a task.
+    """Decode the records of a task, which may be packed.
 
     Notices on columns are dropped: the query compares them with the schema, and counts bad records.
     """
     summary = PassSummary()
     collector = partial(TableChanges, plan=plan, options=options, summary=summary)
-    read = summary.stamped(batches)
+    rows = chain.from_iterable(
+        batches_in(batch.column(0)) if batch.schema.names == ["ipc"] else [batch]
+        for batch in batches
+    )
+    read = summary.stamped(each.select(_needed(plan)) for each in rows)
     for batch in decode_pass(read, plan=plan, collector=collector, report=lambda notices: None):
         if counts := read_counts(batch, DECODE_COUNTS):
             summary.add_counts(counts)

@@ -64,6 +64,7 @@ from .facts import (
 )
 from .job import BAD_RECORDS, TableJob, TableRecords
 from .latest import ChangeOrderError, stored
+from .packed import batches_in
 from .query import Query, are_few, records_of
 from .resync import Resyncs
 from .route import (
@@ -624,7 +625,8 @@ class SyncDatabase:
         def of_table(table: str) -> DataFrame | pa.Table:
             if isinstance(routed, DataFrame):
                 return routed.where(F.col("table") == table)
-            return routed.filter(pc.equal(routed.column("table"), table))
+            values = routed.filter(pc.equal(routed.column("table"), table)).column("ipc")
+            return pa.Table.from_batches(batches_in(values))
 
         return {table: TableRecords(of_table(table), each) for table, each in running.items()}
 

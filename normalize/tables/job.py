@@ -77,6 +77,7 @@ from .facts import (
 from .history import ApplyVersions, version_fields
 from .maintenance import Maintainer
 from .merge import ABSENT_COLUMN, BASE_COLUMN
+from .packed import batches_in
 from .query import Query, records_of
 from .route import Router, TableSummary
 from .schema import (
@@ -124,8 +125,8 @@ class TableRecords:
     Parameters
     ----------
     rows : DataFrame or pyarrow.Table
-        The columns of `RECORD_DDL`, and of a router also ``sample``. If they are few, they are on
-        the driver.
+        The columns of `RECORD_DDL`. A router's have those of `ROUTED_DDL`; if they are few, they are
+        on the driver, with the columns of `RECORD_DDL`.
     summary : TableSummary
         What a router found of them; without a router only the name of the table.
     """
@@ -143,7 +144,8 @@ class TableRecords:
         """
         table = self.rows
         if not isinstance(table, pa.Table):
-            table = table.where("sample").toArrow()
+            values = table.where("sample").select("ipc").toArrow()
+            table = pa.Table.from_batches(batches_in(values.column(0)))
         ordered = table.sort_by(
             [(name, "ascending") for name in ("stamp", "topic", "partition", "offset")]
         )

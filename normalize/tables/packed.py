@@ -6,7 +6,7 @@ its memory. Otherwise, tasks read them as rows.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from typing import Any
 
@@ -47,7 +47,7 @@ def collected(values: DataFrame, tasks: int, most_bytes: int) -> list[pa.Table] 
     most = min(most_bytes, most_collected(values.sparkSession)) // max(1, tasks)
     small = values.select(F.when(F.col("bytes") <= most, F.col("ipc")))
     parts = [
-        pa.ipc.open_stream(value.as_buffer()).read_all() if value.is_valid else None
+        pa.Table.from_batches(batches_in([value])) if value.is_valid else None
         for batch in arriving(small)
         for value in batch.column(0)
     ]
@@ -91,12 +91,23 @@ def _packed(batches: Iterator[pa.RecordBatch], *, compute: Pass) -> Iterator[pa.
         yield _value(waiting, total + size)
 
 
-def _value(batches: list[pa.RecordBatch], total: int) -> pa.RecordBatch:
+def packed_batches(batches: Sequence[pa.RecordBatch]) -> pa.Buffer:
+    """Return batches of one schema as Arrow IPC."""
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, batches[0].schema) as writer:
         for batch in batches:
             writer.write_batch(batch)
-    ipc = sink.getvalue()
+    return sink.getvalue()
+
+
+def batches_in(values: Iterable[pa.Scalar]) -> Iterator[pa.RecordBatch]:
+    """Return the batches of values of `packed_batches`."""
+    for value in values:
+        yield from pa.ipc.open_stream(value.as_buffer())
+
+
+def _value(batches: list[pa.RecordBatch], total: int) -> pa.RecordBatch:
+    ipc = packed_batches(batches)
     ends = pa.array([0, ipc.size], pa.int32()).buffers()[1]
     value = pa.Array.from_buffers(pa.binary(), 1, [None, ends, ipc])  # without a copy
     return pa.RecordBatch.from_arrays([value, pa.array([total])], ["ipc", "bytes"])
@@ -104,5 +115,4 @@ def _value(batches: list[pa.RecordBatch], total: int) -> pa.RecordBatch:
 
 def _unpacked(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     for batch in batches:
-        for value in batch.column(0):
-            yield from pa.ipc.open_stream(value.as_buffer())
+        yield from batches_in(batch.column(0))

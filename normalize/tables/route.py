@@ -3,18 +3,19 @@
 A message names its table (`Format.table_identity`). Where it does not, and where a record without a
 value is a delete, the topic is the table.
 
-The pass returns the records with these columns, followed by a row for each table of the task, in
-which only ``small`` and ``summary`` are set:
+The pass packs the records of each table: Spark moves few values, and no column of a record. It
+returns these columns, and in the end a row for each table of the task, in which only ``small`` and
+``summary`` are set:
 
 ============  ===================================================================================
 column        content
 ============  ===================================================================================
-``table``     the source table (`source_id`), of shards the table that they are merged into; NULL
-              for a record without rows
-``sample``    whether the record belongs to the sample from which a schema is inferred: the first
-              ones, and those with new columns
-``small``     whether the task's records until this one are small; in rows with ``summary``:
-              whether all are
+``table``     the source table (`source_id`), of shards the table that they are merged into
+``ipc``       records of the table, in the task's order: Arrow IPC with the columns of `RECORD_DDL`
+``sample``    whether they belong to the sample from which a schema is inferred: the first ones,
+              and those with new columns
+``small``     whether the task's records until these are small; in rows with ``summary``: whether
+              all are
 ``summary``   a `TableSummary`, as MessagePack
 ============  ===================================================================================
 
@@ -28,7 +29,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import compress
+from itertools import chain, compress, pairwise
 from operator import attrgetter
 from typing import Any
 
@@ -58,13 +59,25 @@ from normalize.decode.columnar.messages import names_reader
 from normalize.kafka.dead_letter import send
 from normalize.worker import worker
 
+from .packed import packed_batches
 from .table_options import Selection
 
 RECORD_DDL = (
     "key BINARY, value BINARY, topic STRING, partition INT, offset BIGINT, stamp BIGINT, headers "
     "ARRAY<STRUCT<key: STRING, value: BINARY>>"
 )
-ROUTED_DDL = f"{RECORD_DDL}, table STRING, sample BOOLEAN, small BOOLEAN, summary BINARY"
+ROUTED_DDL = "table STRING, ipc BINARY, sample BOOLEAN, small BOOLEAN, summary BINARY"
+_ROUTED = pa.schema(
+    [
+        ("table", pa.string()),
+        ("ipc", pa.binary()),
+        ("sample", pa.bool_()),
+        ("small", pa.bool_()),
+        ("summary", pa.binary()),
+    ]
+)
+_MOST_BYTES = 8 << 20
+"""A task waits for so many bytes of records before it packs them."""
 _SAMPLE = 1_000
 """So many records of a table and task are a sample."""
 _SAMPLE_OF_NEW = 100
@@ -322,20 +335,54 @@ def route_pass(batches: Iterator[pa.RecordBatch], *, route: Route) -> Iterator[p
         The columns of `RECORD_DDL`.
     route : Route
     """
-    task, schema, left = _Task(route), None, route.small
+    task, left = _Task(route), route.small
     with worker():
-        for batch in batches:
-            # A record without rows is counted, and is not returned.
-            routed = task.routed(batch)
-            routed = routed.filter(routed.column("table").is_valid())
-            left -= routed.nbytes
-            schema, is_small = routed.schema, pa.repeat(left >= 0, routed.num_rows)
-            yield routed.set_column(schema.get_field_index("small"), "small", is_small)
-        if schema is not None:
-            packed = pa.array([encode(each) for each in task.summaries.values()], pa.binary())
-            nothing = [pa.nulls(len(packed), field.type) for field in schema][:-2]
-            are_small = pa.repeat(left >= 0, len(packed))
-            yield pa.RecordBatch.from_arrays([*nothing, are_small, packed], schema=schema)
+        for records in _gathered(map(task.routed, batches)):
+            tables, samples, values = zip(*_values(records), strict=True)
+            left -= sum(map(len, values))
+            columns = [tables, values, samples, [left >= 0] * len(values), [None] * len(values)]
+            yield pa.RecordBatch.from_arrays(
+                [pa.array(*each) for each in zip(columns, _ROUTED.types, strict=True)],
+                schema=_ROUTED,
+            )
+        summaries = [
+            {"small": left >= 0, "summary": encode(each)} for each in task.summaries.values()
+        ]
+        if summaries:
+            yield pa.RecordBatch.from_pylist(summaries, _ROUTED)
+
+
+def _gathered(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Yield the records that have a table, in batches of about `_MOST_BYTES`."""
+    waiting, size = list[pa.RecordBatch](), 0
+    for batch in chain(batches, [None]):
+        if waiting and (batch is None or size + batch.nbytes > _MOST_BYTES):
+            yield pa.concat_batches(waiting)
+            waiting, size = [], 0
+        if batch is not None:
+            routed = batch.filter(batch.column("table").is_valid())
+            waiting += [routed] if routed.num_rows else []
+            size += routed.nbytes
+
+
+def _values(records: pa.RecordBatch) -> Iterator[tuple[str, bool, bytes]]:
+    """Yield packed records: their table, and whether they are of the sample."""
+    tables = records.column("table").dictionary_encode()
+    codes, sampled = (
+        tables.indices.to_numpy(),
+        records.column("sample").to_numpy(zero_copy_only=False),
+    )
+    order = np.argsort(codes, kind="stable")
+    ends = np.flatnonzero(np.diff(2 * codes[order] + sampled[order])) + 1
+    rows = records.drop_columns(["table", "sample"])
+    if len(tables.dictionary) > 1:
+        rows = rows.take(pa.array(order))
+    for begin, end in pairwise([0, *ends, len(order)]):
+        run, first = rows.slice(begin, end - begin), order[begin]
+        step = max(1, len(order) * _MOST_BYTES // max(1, records.nbytes))
+        for at in range(0, run.num_rows, step):
+            ipc = packed_batches([run.slice(at, step)])
+            yield tables.dictionary[codes[first]].as_py(), bool(sampled[first]), ipc.to_pybytes()
 
 
 class KnownRows:
@@ -488,7 +535,10 @@ class _Task:
         return KnownRows.of(self.route.format)
 
     def routed(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """Return the records with the columns of `ROUTED_DDL`."""
+        """Return the records, with their ``table`` and ``sample``.
+
+        A record without rows is counted, and has no table.
+        """
         self.table_of = np.full(batch.num_rows, None, object)
         self.in_sample = np.zeros(batch.num_rows, bool)
         topics = batch.column("topic")
@@ -505,12 +555,7 @@ class _Task:
                     rest, step = left, step if len(left) < len(rest) else len(left)
         arrays = [pa.array(self.table_of, pa.string()), pa.array(self.in_sample)]
         return pa.RecordBatch.from_arrays(
-            [
-                *batch.columns,
-                *arrays,
-                *(pa.nulls(batch.num_rows, kind) for kind in (pa.bool_(), pa.binary())),
-            ],
-            names=[*batch.schema.names, "table", "sample", "small", "summary"],
+            [*batch.columns, *arrays], names=[*batch.schema.names, "table", "sample"]
         )
 
     def _one_by_one(self, batch: pa.RecordBatch, indexes: Ints, known: KnownRows | None) -> None:

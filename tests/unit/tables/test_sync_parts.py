@@ -1,6 +1,7 @@
 """The parts of `sync_database` that need no Spark: routing, schemas, names."""
 
 import json
+from dataclasses import replace
 from itertools import groupby
 from operator import attrgetter
 from pathlib import Path
@@ -113,20 +114,30 @@ def test_excluded_tables_are_not_routed() -> None:
     )
 
 
-def test_records_and_summaries_of_a_task() -> None:
-    first = batch(
-        maxwell("orders", "insert", {"id": 1}), (None, b"{"), maxwell("items", "delete", {"id": 1})
-    )
-    second = batch(
-        maxwell("orders", "update", {"id": 1, "note": "n"}, {"note": None}), (None, None)
-    )
-    route = Route(get_format("maxwell-json"), ALL, False, None, small=first.nbytes + 10)
-    *routed, last = route_pass(iter([first, second]), route=route)
-    assert [row["table"] for part in routed for row in part.to_pylist()] == [
-        "shop.orders",
-        "shop.items",
-        "shop.orders",
+def records_in(values: list[dict[str, Any]]) -> list[tuple[str, Any]]:
+    """Return the table and the value of each packed record."""
+    return [
+        (value["table"], record["value"])
+        for value in values
+        for record in pa.ipc.open_stream(value["ipc"]).read_all().to_pylist()
     ]
+
+
+def test_records_and_summaries_of_a_task(monkeypatch: pytest.MonkeyPatch) -> None:
+    first = [
+        maxwell("orders", "insert", {"id": 1}),
+        (None, b"{"),
+        maxwell("items", "delete", {"id": 1}),
+    ]
+    second = [maxwell("orders", "update", {"id": 1, "note": "n"}, {"note": None}), (None, None)]
+    route = Route(get_format("maxwell-json"), ALL, False, None)
+    *parts, last = route_pass(iter([batch(*first), batch(*second)]), route=route)
+    expected = [
+        ("shop.orders", first[0][1]),
+        ("shop.orders", second[0][1]),
+        ("shop.items", first[2][1]),
+    ]
+    assert records_in([value for part in parts for value in part.to_pylist()]) == expected
     summaries = merged(decode_summary(packed) for packed in last.column("summary").to_pylist())
     assert {
         name: (each.records, each.rows, each.names) for name, each in summaries.items() if name
@@ -135,8 +146,14 @@ def test_records_and_summaries_of_a_task() -> None:
         "shop.items": (1, 0, set()),
     }
     assert summaries[""].reasons == {"MALFORMED_MESSAGE": 1, "TOMBSTONE": 1}
-    # The driver gets the first records, and learns that they are not all.
-    assert [part.column("small").to_pylist() for part in routed] == [[True, True], [False]]
+    # A task with more records packs them in turn. The driver gets the first of them, and learns
+    # that they are not all.
+    monkeypatch.setattr("normalize.tables.route._MOST_BYTES", 1)
+    route = replace(route, small=sum(len(value["ipc"]) for value in parts[0].to_pylist()))
+    *parts, last = route_pass(iter([batch(*first), batch(*second)]), route=route)
+    values = [value for part in parts for value in part.to_pylist()]
+    assert records_in(values) == [expected[0], expected[2], expected[1]]
+    assert [value["small"] for value in values] == [True, True, False]
     assert not any(last.column("small").to_pylist())
 
 
@@ -154,8 +171,11 @@ def summary_of(format: str, messages: Messages, size: int, selection: Selection 
     """Return the tables of messages in batches of this size, and the summaries."""
     parts = [batch(*messages[start : start + size]) for start in range(0, len(messages), size)]
     *routed, last = route_pass(iter(parts), route=Route(get_format(format), selection, False, None))
-    tables = [table for part in routed for table in part.column("table").to_pylist()]
-    samples = sum(part.column("sample").true_count for part in routed)
+    tables, samples = dict[str, list[Any]](), 0
+    for value in (value for part in routed for value in part.to_pylist()):
+        records = records_in([value])
+        tables.setdefault(value["table"], []).extend(records)
+        samples += len(records) * value["sample"]
     return tables, samples, merged(decode_summary(packed) for packed in last["summary"].to_pylist())
 
 
