@@ -29,7 +29,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import chain, compress, pairwise
+from itertools import pairwise
 from operator import attrgetter
 from typing import Any
 
@@ -48,7 +48,7 @@ from cdc_formats.events import Event, Headers, Ignored, RowKind
 from cdc_formats.format import Format
 from cdc_formats.message_format import names_in_row, table_reader
 from cdc_formats.topics.inference.sample import AnyColumns
-from cdc_formats.values.json_reader import BatchReader, batch_reader, fields_of
+from cdc_formats.values.json_reader import BatchReader, batch_reader
 from cdc_formats.values.schema import Column, SqlType, source_id
 from normalize.core.arrow import encode
 from normalize.core.fold_columns import Ints
@@ -77,7 +77,7 @@ _ROUTED = pa.schema(
     ]
 )
 _MOST_BYTES = 8 << 20
-"""A task waits for so many bytes of records before it packs them."""
+"""About the most bytes of records in one value."""
 _SAMPLE = 1_000
 """So many records of a table and task are a sample."""
 _SAMPLE_OF_NEW = 100
@@ -337,14 +337,19 @@ def route_pass(batches: Iterator[pa.RecordBatch], *, route: Route) -> Iterator[p
     """
     task, left = _Task(route), route.small
     with worker():
-        for records in _gathered(map(task.routed, batches)):
-            tables, samples, values = zip(*_values(records), strict=True)
-            left -= sum(map(len, values))
-            columns = [tables, values, samples, [left >= 0] * len(values), [None] * len(values)]
-            yield pa.RecordBatch.from_arrays(
-                [pa.array(*each) for each in zip(columns, _ROUTED.types, strict=True)],
-                schema=_ROUTED,
-            )
+        for batch in batches:
+            records = task.routed(batch)
+            if not records.num_rows:
+                continue
+            tables, samples, values = map(list, zip(*_values(records), strict=True))
+            sizes = [value.size for value in values]
+            left -= sum(sizes)
+            ends = pa.array(np.cumsum([0, *sizes], dtype=np.int32)).buffers()[1]
+            data = pa.py_buffer(b"".join(values))  # one copy of the records
+            ipc = pa.Array.from_buffers(pa.binary(), len(values), [None, ends, data])
+            small, nothing = pa.repeat(left >= 0, len(values)), pa.nulls(len(values), pa.binary())
+            columns = [pa.array(tables), ipc, pa.array(samples), small, nothing]
+            yield pa.RecordBatch.from_arrays(columns, schema=_ROUTED)
         summaries = [
             {"small": left >= 0, "summary": encode(each)} for each in task.summaries.values()
         ]
@@ -352,37 +357,21 @@ def route_pass(batches: Iterator[pa.RecordBatch], *, route: Route) -> Iterator[p
             yield pa.RecordBatch.from_pylist(summaries, _ROUTED)
 
 
-def _gathered(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Yield the records that have a table, in batches of about `_MOST_BYTES`."""
-    waiting, size = list[pa.RecordBatch](), 0
-    for batch in chain(batches, [None]):
-        if waiting and (batch is None or size + batch.nbytes > _MOST_BYTES):
-            yield pa.concat_batches(waiting)
-            waiting, size = [], 0
-        if batch is not None:
-            routed = batch.filter(batch.column("table").is_valid())
-            waiting += [routed] if routed.num_rows else []
-            size += routed.nbytes
-
-
-def _values(records: pa.RecordBatch) -> Iterator[tuple[str, bool, bytes]]:
+def _values(records: pa.RecordBatch) -> Iterator[tuple[str, bool, pa.Buffer]]:
     """Yield packed records: their table, and whether they are of the sample."""
     tables = records.column("table").dictionary_encode()
-    codes, sampled = (
-        tables.indices.to_numpy(),
-        records.column("sample").to_numpy(zero_copy_only=False),
-    )
+    codes = tables.indices.to_numpy()
+    sampled = records.column("sample").to_numpy(zero_copy_only=False)
     order = np.argsort(codes, kind="stable")
     ends = np.flatnonzero(np.diff(2 * codes[order] + sampled[order])) + 1
     rows = records.drop_columns(["table", "sample"])
     if len(tables.dictionary) > 1:
         rows = rows.take(pa.array(order))
+    most = max(1, len(order) * _MOST_BYTES // max(1, records.nbytes))
     for begin, end in pairwise([0, *ends, len(order)]):
-        run, first = rows.slice(begin, end - begin), order[begin]
-        step = max(1, len(order) * _MOST_BYTES // max(1, records.nbytes))
-        for at in range(0, run.num_rows, step):
-            ipc = packed_batches([run.slice(at, step)])
-            yield tables.dictionary[codes[first]].as_py(), bool(sampled[first]), ipc.to_pybytes()
+        table, is_sample = tables[order[begin]].as_py(), bool(sampled[order[begin]])
+        for at in range(begin, end, most):
+            yield table, is_sample, packed_batches([rows.slice(at, min(most, end - at))])
 
 
 class KnownRows:
@@ -448,57 +437,58 @@ class KnownRows:
         self._columns.setdefault(table, {})
         self._readers[table] = None
 
-    def read(
-        self, topic: str, values: Sequence[bytes | None]
-    ) -> dict[Table, tuple[list[int], list[int]]]:
-        """Return the indexes of the messages of each known table, and their numbers of rows.
+    def read(self, topic: str, values: Sequence[bytes | None]) -> dict[Table, dict[int, int]]:
+        """Return the messages of each known table: their indexes, and how many rows each has.
 
         A message is left out if it is of another table, another column has a value, or its reader
         has to say what it is.
         """
-        messages, unread = self._fields(values)
-        plain, with_row = dict[Names, list[int]](), dict[Names, list[int]]()
-        read_names, kinds = self._names, self.envelope.kinds_of(messages)
         of_topic = {names for each, names in self._columns if each == topic}
-        indexes = _without(range(len(values)), unread)
-        for index, message, kind in zip(indexes, messages, kinds, strict=True):
-            if type(kind) is RowKind and (names := read_names(message)) in of_topic:
-                (with_row if kind in _WITH_ROW else plain).setdefault(names, []).append(index)
-        result = {(topic, names): (indexes, [0] * len(indexes)) for names, indexes in plain.items()}
-        for names, indexes in with_row.items():
-            rows, counts = self._rows((topic, names), values, indexes)
-            of_table = result.setdefault((topic, names), ([], []))
-            of_table[0].extend(rows)
-            of_table[1].extend(counts)
-        return result
+        result = {(topic, names): dict[int, int]() for names in of_topic}
+        indexes: Sequence[int] = range(len(values))
+        if len(of_topic) == 1:
+            # Most topics have one table: one read says all of most messages.
+            [table] = result
+            result[table] = self._rows(table, values, indexes)
+            indexes = [index for index in indexes if index not in result[table]]
+        messages, unread = self._fields([values[index] for index in indexes])
+        with_row, kinds = dict[Table, list[int]](), self.envelope.kinds_of(messages)
+        for index, message, kind in zip(_without(indexes, unread), messages, kinds, strict=True):
+            if type(kind) is RowKind and (table := (topic, self._names(message))) in result:
+                if kind in _WITH_ROW and self._reader(table) is not None:
+                    with_row.setdefault(table, []).append(index)
+                else:
+                    result[table][index] = 0
+        for table, of_table in with_row.items():
+            result[table] |= self._rows(table, values, of_table)
+        return {table: rows for table, rows in result.items() if rows}
 
     def _rows(
         self, table: Table, values: Sequence[bytes | None], indexes: Sequence[int]
-    ) -> tuple[Sequence[int], list[int]]:
-        """Return which messages have only known columns, and how many rows each has."""
-        if table not in self._readers:
-            self._readers[table] = self._reader(self._columns[table])
-        read = self._readers[table]
+    ) -> dict[int, int]:
+        """Return the messages of a table that have only known columns, with their numbers of rows."""
+        read, rows = self._reader(table), dict[int, int]()
         if read is None:
-            return indexes, [0] * len(indexes)
+            return rows
         messages, unread = read([values[index] for index in indexes])
-        images, indexes = list(map(self._image, messages)), _without(indexes, unread)
-        if self.envelope.images.many == "one":
-            counts = [int(image is not None) for image in images]
-        else:
-            counts = [len(image or ()) for image in images]
-        if 0 in counts:
-            indexes = list(compress(indexes, counts))
-            counts = list(filter(None, counts))
-        return indexes, counts
+        kinds, is_one = self.envelope.kinds_of(messages), self.envelope.images.many == "one"
+        for index, message, kind in zip(_without(indexes, unread), messages, kinds, strict=True):
+            if type(kind) is RowKind and self._names(message) == table[1]:
+                if kind not in _WITH_ROW:
+                    rows[index] = 0
+                elif image := self._image(message):
+                    rows[index] = 1 if is_one else len(image)
+        return rows
 
-    def _reader(self, columns: dict[str, bool]) -> BatchReader:
-        """Return the reader of messages whose rows have only these columns."""
-        types = {index: msgspec.Raw if has else None for index, has in enumerate(columns.values())}
-        row = row_struct(dict(enumerate(columns)), types, None, forbid_unknown_fields=True)
-        outer, strict = self.envelope.after.partition(".")[0], self.envelope.strict_fields
-        is_declared = any(field.name == outer for field in fields_of(strict))
-        return batch_reader(self.envelope.struct(strict if is_declared else msgspec.Struct, row))
+    def _reader(self, table: Table) -> BatchReader | None:
+        """Return the reader of messages whose rows have only the known columns of a table."""
+        if table not in self._readers:
+            columns = self._columns[table]
+            types = {at: msgspec.Raw if has else None for at, has in enumerate(columns.values())}
+            row = row_struct(dict(enumerate(columns)), types, None, forbid_unknown_fields=True)
+            message = self.envelope.struct(self.envelope.strict_fields, row)
+            self._readers[table] = batch_reader(message)
+        return self._readers[table]
 
 
 def _without(indexes: Sequence[int], unread: Sequence[int]) -> Sequence[int]:
@@ -535,10 +525,7 @@ class _Task:
         return KnownRows.of(self.route.format)
 
     def routed(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """Return the records, with their ``table`` and ``sample``.
-
-        A record without rows is counted, and has no table.
-        """
+        """Return the records with their ``table`` and ``sample``; those without rows are counted."""
         self.table_of = np.full(batch.num_rows, None, object)
         self.in_sample = np.zeros(batch.num_rows, bool)
         topics = batch.column("topic")
@@ -554,8 +541,9 @@ class _Task:
                     # Tables that are new or messages that are read one by one.
                     rest, step = left, step if len(left) < len(rest) else len(left)
         arrays = [pa.array(self.table_of, pa.string()), pa.array(self.in_sample)]
-        return pa.RecordBatch.from_arrays(
-            [*batch.columns, *arrays], names=[*batch.schema.names, "table", "sample"]
+        names = [*batch.schema.names, "table", "sample"]
+        return pa.RecordBatch.from_arrays([*batch.columns, *arrays], names).filter(
+            arrays[0].is_valid()
         )
 
     def _one_by_one(self, batch: pa.RecordBatch, indexes: Ints, known: KnownRows | None) -> None:
@@ -590,20 +578,20 @@ class _Task:
         values = batch.column("value").take(pa.array(indexes))
         sizes = pc.fill_null(pc.binary_length(values), 0).to_numpy()
         seen = list[int]()
-        for table, (of_table, rows) in known.read(topic, values.to_pylist()).items():
+        for table, rows in known.read(topic, values.to_pylist()).items():
             routed = self.tables[table]
-            if routed.table and of_table:
+            if routed.table and rows:
                 # It says what the source's primary key is: a key that changed is in all later records.
-                last = of_table.index(max(of_table))
-                self._one_by_one(batch, indexes[[of_table[last]]], known)
-                seen.append(of_table.pop(last))
-                rows.pop(last)
-            summary = self._count(routed, topic, len(of_table))
+                last = max(rows)
+                self._one_by_one(batch, indexes[[last]], known)
+                seen.append(last)
+                del rows[last]
+            of_table, summary = sorted(rows), self._count(routed, topic, len(rows))
             if routed.table:
                 summary.size += int(sizes[of_table].sum())
-                summary.rows += sum(rows)
+                summary.rows += sum(rows.values())
                 source = routed.shard or routed.table
-                self._place(indexes[sorted(of_table)], routed.table, source)
+                self._place(indexes[of_table], routed.table, source)
             seen += of_table
         return np.delete(indexes, seen)
 

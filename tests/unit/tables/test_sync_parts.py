@@ -123,7 +123,7 @@ def records_in(values: list[dict[str, Any]]) -> list[tuple[str, Any]]:
     ]
 
 
-def test_records_and_summaries_of_a_task(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_records_and_summaries_of_a_task() -> None:
     first = [
         maxwell("orders", "insert", {"id": 1}),
         (None, b"{"),
@@ -132,12 +132,10 @@ def test_records_and_summaries_of_a_task(monkeypatch: pytest.MonkeyPatch) -> Non
     second = [maxwell("orders", "update", {"id": 1, "note": "n"}, {"note": None}), (None, None)]
     route = Route(get_format("maxwell-json"), ALL, False, None)
     *parts, last = route_pass(iter([batch(*first), batch(*second)]), route=route)
-    expected = [
-        ("shop.orders", first[0][1]),
-        ("shop.orders", second[0][1]),
-        ("shop.items", first[2][1]),
+    assert [records_in(part.to_pylist()) for part in parts] == [
+        [("shop.orders", first[0][1]), ("shop.items", first[2][1])],
+        [("shop.orders", second[0][1])],
     ]
-    assert records_in([value for part in parts for value in part.to_pylist()]) == expected
     summaries = merged(decode_summary(packed) for packed in last.column("summary").to_pylist())
     assert {
         name: (each.records, each.rows, each.names) for name, each in summaries.items() if name
@@ -146,15 +144,24 @@ def test_records_and_summaries_of_a_task(monkeypatch: pytest.MonkeyPatch) -> Non
         "shop.items": (1, 0, set()),
     }
     assert summaries[""].reasons == {"MALFORMED_MESSAGE": 1, "TOMBSTONE": 1}
-    # A task with more records packs them in turn. The driver gets the first of them, and learns
-    # that they are not all.
-    monkeypatch.setattr("normalize.tables.route._MOST_BYTES", 1)
+    # The driver gets the first records, and learns that they are not all.
     route = replace(route, small=sum(len(value["ipc"]) for value in parts[0].to_pylist()))
     *parts, last = route_pass(iter([batch(*first), batch(*second)]), route=route)
-    values = [value for part in parts for value in part.to_pylist()]
-    assert records_in(values) == [expected[0], expected[2], expected[1]]
-    assert [value["small"] for value in values] == [True, True, False]
+    assert [part.column("small").to_pylist() for part in parts] == [[True, True], [False]]
     assert not any(last.column("small").to_pylist())
+
+
+def test_many_records_of_a_table_are_several_values_in_their_order(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("normalize.tables.route._MOST_BYTES", 1_000)
+    messages = [maxwell(name, "insert", {"id": i}) for i in range(50) for name in "ab"]
+    route = Route(get_format("maxwell-json"), ALL, False, None)
+    part, _ = route_pass(iter([batch(*messages)]), route=route)
+    assert part.num_rows > 10
+    assert records_in(part.to_pylist()) == [
+        (f"shop.{name}", value) for at, name in enumerate("ab") for _, value in messages[at::2]
+    ]
 
 
 @pytest.mark.parametrize("identifier", list_formats())
