@@ -121,6 +121,33 @@ CASES_OF_FORMAT_METADATA: list[tuple[str, bytes, bytes, dict[str, tuple[str, Any
         },
     ),
     (
+        "debezium-json",
+        b'{"schema":{"type":"struct"},"payload":{"op":"u","before":{"id":1},"after":{"id":2},'
+        b'"source":{"db":"inventory","schema":"public","table":"products","ts_ms":1589362330000,'
+        b'"lsn":24023128,"xmin":null,"nested":{"a":[1,null]}},"ts_ms":1589362330904}}',
+        b'{"op":"c","after":{"id":1}}',
+        {
+            "schema": ("STRING", '{"type":"struct"}'),
+            "ingestion-timestamp": ("TIMESTAMP(3)", 1_589_362_330_904_000),
+            "source.timestamp": ("TIMESTAMP(3)", 1_589_362_330_000_000),
+            "source.database": ("STRING", "inventory"),
+            "source.schema": ("STRING", "public"),
+            "source.table": ("STRING", "products"),
+            "source.properties": (
+                "MAP<STRING, STRING>",
+                [
+                    ["db", "inventory"],
+                    ["lsn", "24023128"],
+                    ["nested", '{"a":[1,null]}'],
+                    ["schema", "public"],
+                    ["table", "products"],
+                    ["ts_ms", "1589362330000"],
+                    ["xmin", None],
+                ],
+            ),
+        },
+    ),
+    (
         "maxwell-json",
         b'{"type":"insert","database":"shop","table":"a","ts":1596684883,"xid":7152,'
         b'"position":"m.6:800","primary_key_columns":["id","n"],"data":{"id":1}}',
