@@ -1,6 +1,7 @@
-"""Whole error sentences as users read them: `error_texts.txt` in each folder of unit tests.
+"""Whole texts as users read them, in files next to the unit tests.
 
-`ERROR_TEXTS=write pytest FILE` writes those of a file of tests. Read the difference in the review.
+Errors are in `error_texts.txt`, other results in `texts.txt`. `ERROR_TEXTS=write pytest FILE` writes
+those of a file of tests. Read the difference in the review.
 """
 
 import os
@@ -9,17 +10,33 @@ from pathlib import Path
 
 import pytest
 
+Cases = Mapping[str, Callable[[], object]]
 
-def error_test(file: str, cases: Mapping[str, Callable[[], object]]) -> Callable[[str], None]:
+
+def error_test(file: str, cases: Cases) -> Callable[[str], None]:
     """Return a test of the class and the sentence of the error that each call raises."""
-    path = Path(file)
-    golden = path.with_name("error_texts.txt")
+    return _test(Path(file), "error_texts.txt", cases, _error_of)
+
+
+def text_test(file: str, cases: Cases) -> Callable[[str], None]:
+    """Return a test of the text of what each call returns."""
+    return _test(Path(file), "texts.txt", cases, lambda call: str(call()))
+
+
+def _error_of(call: Callable[[], object]) -> str:
+    with pytest.raises(Exception) as caught:  # noqa: PT011
+        call()
+    return f"{type(caught.value).__name__}: {caught.value}"
+
+
+def _test(
+    path: Path, name: str, cases: Cases, text_of: Callable[[Callable[[], object]], str]
+) -> Callable[[str], None]:
+    golden = path.with_name(name)
 
     @pytest.mark.parametrize("case", cases)
     def test(case: str) -> None:
-        with pytest.raises(Exception) as caught:  # noqa: PT011
-            cases[case]()
-        text = f"{type(caught.value).__name__}: {caught.value}"
+        text = text_of(cases[case])
         sections = _read(golden)
         if os.environ.get("ERROR_TEXTS") == "write":
             kept = sections.get(path.stem, {}) | {case: text}

@@ -26,8 +26,8 @@ PROVIDED = frozenset(
 """What tests/e2e/docs makes for the blocks that need it."""
 NOT_PROVIDED = frozenset(
     {
-        "a MariaDB server", "a MySQL server", "a PostgreSQL server", "a pipeline of Spark Declarative Pipelines",
-        "a schema registry", "a server of Spark Connect", "the changes of a query that fails", "the changes above",
+        "a MySQL server", "a PostgreSQL server", "a pipeline of Spark Declarative Pipelines",
+        "a schema registry", "an Iceberg catalog", "a server of Spark Connect", "the changes of a query that fails", "the changes above",
         "the envelope's StructType", "a Delta table orders", "topics with a schema block", "your query's arguments",
     }
 )  # fmt: skip

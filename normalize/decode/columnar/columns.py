@@ -192,10 +192,11 @@ class ColumnConverter:
                 parts, unread = column.canonical(list(map(attrgetter(f"c{index}"), rows.keys)))
                 nameless &= {row for row, part in enumerate(parts) if part is None}
                 if None in values:
-                    # In a format that compares the two, a NULL in the row is not the key's value.
-                    get, compared = encoding.getters[index], self.envelope.keys.is_compared
+                    # In a format that compares the two, a NULL in the row is not the key's value. In
+                    # others, the row may not have the column at all.
+                    get = encoding.getters[index] if self.envelope.keys.is_compared else None
                     values = [
-                        part if value is None and not (compared and get(image) is None) else value
+                        part if value is None and not (get and get(image) is None) else value
                         for value, part, image in zip(values, parts, rows.images, strict=True)
                     ]
                 unconverted = [*unconverted, *unread]

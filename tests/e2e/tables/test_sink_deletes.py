@@ -17,10 +17,6 @@ from tests.support.sinking import NewSink, Sink, apply_stream, changelog, forget
 SCHEMA = "id INT, name STRING, at TIMESTAMP, no INT"
 
 
-def hour(number: int) -> datetime:
-    return datetime(2024, 3, 31, number, tzinfo=timezone.utc)
-
-
 def soft(spark: SparkSession, sink: Sink, *rows: Any, **more: Any) -> dict[int, tuple[Any, ...]]:
     """Apply changes with soft deletes, and return the rows by key."""
     columns: dict[str, Any] = {"keys": "id", "column_list": ["id", "name"], "deletes": "soft"}
@@ -29,39 +25,6 @@ def soft(spark: SparkSession, sink: Sink, *rows: Any, **more: Any) -> dict[int, 
         "id", "name", "unix_seconds(CAST(deleted_at AS TIMESTAMP)) AS deleted_at"
     )
     return {row.id: (row.name, row.deleted_at) for row in read.collect()}
-
-
-@pytest.mark.parametrize("kind", ["delta", "iceberg", "postgresql", "mysql-driver"])
-def test_a_soft_delete_has_the_time_of_the_change(
-    spark: SparkSession, new_sink: NewSink, kind: str
-) -> None:
-    sink, by_time = new_sink(kind), {"order_by": ["no", "at"]}
-    inserted = [("+I", key, name, hour(1), key) for key, name in enumerate("abcd", 1)]
-    rows = {1: ("a", None), 2: ("b", None), 3: ("c", None), 4: ("d", None)}
-    # A row that was never there is not made by its delete.
-    assert soft(spark, sink, *inserted, ("-D", 5, "e", hour(1), 5), **by_time) == rows
-    # A delete may have the key alone: the row keeps its values. Deleted and inserted again in one
-    # micro-batch, it is not deleted.
-    deleted = [
-        ("-D", 1, None, hour(2), 6),
-        ("-D", 2, None, hour(2), 7),
-        ("-D", 3, "c", hour(2), 8),
-        ("+I", 3, "f", hour(2), 9),
-    ]
-    expected = {
-        1: ("a", hour(2).timestamp()),
-        2: ("b", hour(2).timestamp()),
-        3: ("f", None),
-        4: ("d", None),
-    }
-    assert soft(spark, sink, *deleted, **by_time) == expected
-    # The first delete counts, also when it comes again; an insert undoes a delete.
-    again = [("+I", 2, "g", hour(4), 11), ("-U", 4, "d", hour(4), 12), ("+U", 4, "h", hour(4), 12)]
-    left = {2: ("g", None), 3: ("f", None), 4: ("h", None)}
-    assert soft(spark, sink, ("-D", 1, None, hour(3), 10), *again, **by_time) == {
-        1: expected[1],
-        **left,
-    }
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ import sqlite3
 import sys
 from collections.abc import Iterator
 from contextlib import closing
+from datetime import datetime, timezone
 from pathlib import Path
 from types import ModuleType
 from typing import Any, Literal
@@ -18,7 +19,7 @@ from normalize.tables.apply import apply_batch
 from normalize.tables.latest import ChangeOrderError, check, last_changes, require_arrival_order
 from normalize.tables.targets import TargetError
 from tests.support.pages import PAGES, blocks
-from tests.support.sinking import STORY, changelog, random_changelog
+from tests.support.sinking import STORY, NewSink, changelog, random_changelog
 
 EXAMPLES = 100
 SCHEMA = "example INT, id INT, value INT, at INT"
@@ -302,3 +303,31 @@ def test_what_the_sink_does_not_have_is_refused(
         apply_batch(
             changes, page.SqliteTarget(str(tmp_path / "other.db"), "t"), keys="id", create=False
         )
+
+
+def test_a_soft_delete_has_the_time_of_the_change(spark: SparkSession, new_sink: NewSink) -> None:
+    # `test_merge_vectors` has what a MERGE does with the time, in each kind of table.
+    sink = new_sink("delta")
+
+    def apply(*rows: Any) -> dict[int, tuple[str, int | None]]:
+        """Apply changes with soft deletes, and return the name and the time of each key."""
+        changes = changelog(spark, "id INT, name STRING, at TIMESTAMP, no INT", rows)
+        columns = ["id", "name"]
+        apply_batch(
+            *(changes, sink.table),
+            keys="id",
+            order_by=["no", "at"],
+            column_list=columns,
+            deletes="soft",
+        )
+        read = sink.read().selectExpr(*columns, "unix_seconds(deleted_at) AS deleted_at")
+        return {row.id: (row.name, row.deleted_at) for row in read.collect()}
+
+    first, second = (datetime(2024, 3, 31, hour, tzinfo=timezone.utc) for hour in (1, 2))
+    apply(("+I", 1, "a", first, 1), ("+I", 2, "b", first, 2))
+    # Deleted and inserted again in one micro-batch, a row is not deleted.
+    again = [("-D", 2, "b", second, 4), ("+I", 2, "c", second, 5)]
+    assert apply(("-D", 1, None, second, 3), *again) == {
+        1: ("a", second.timestamp()),
+        2: ("c", None),
+    }

@@ -14,6 +14,7 @@ from cdc_formats.errors import (
     TypeConversionError,
     excerpt_of,
 )
+from tests.support.error_texts import error_test, text_test
 from tests.support.scenarios import OURS, REQUIRED
 
 
@@ -24,24 +25,6 @@ def classes(root: type[ChangelogError] = ChangelogError) -> list[type[ChangelogE
 
 DECODE = [cls for cls in classes() if issubclass(cls, DecodeError)]
 OTHER_ERRORS = [cls for cls in classes() if not issubclass(cls, DecodeError)]
-
-
-def test_error_text_includes_condition_path_and_record() -> None:
-    error = TypeConversionError("expected `DECIMAL(10,2)`, got `str` 'x1'", "$.after.weight").at(
-        where="orders[3]@1042"
-    )
-    assert str(error) == (
-        "[TYPE_CONVERSION] expected `DECIMAL(10,2)`, got `str` 'x1' - at `$.after.weight` of "
-        "the value in orders[3]@1042"
-    )
-
-
-def test_error_text_without_a_path_names_the_input() -> None:
-    assert str(DecodeError("not JSON", field="key")) == "[DECODE] not JSON - at the key"
-    assert (
-        str(DecodeError("not JSON", excerpt=excerpt_of(b"{'")))
-        == '[DECODE] not JSON - at the value; it begins b"{\'"'
-    )
 
 
 @pytest.mark.parametrize("cls", DECODE, ids=lambda cls: cls.__name__)
@@ -90,10 +73,6 @@ def test_a_condition_is_the_name_of_its_class_unless_the_class_has_another() -> 
     ]
 
 
-def test_an_error_without_arguments_has_a_text() -> None:
-    assert str(ChangelogError()) == "[CHANGELOG] "
-
-
 def test_at_fills_in_only_missing_fields() -> None:
     error = DecodeError("r", "$.a", "key", "", "").at(
         path="$.b", field="value", where="t[0]@0", excerpt="b''"
@@ -102,18 +81,6 @@ def test_at_fills_in_only_missing_fields() -> None:
     assert DecodeError("r").at(path="$.b", field="key").args[:3] == ("r", "$.b", "key")
     assert error.at(where="other[1]@1").where == "t[0]@0"
     assert type(TypeConversionError("r").at(path="$")) is TypeConversionError
-
-
-def test_without_data_uses_the_bare_reason() -> None:
-    error = TypeConversionError("got 'x1'", bare="got text").at(
-        path="$.a", field="key", where="t[0]@0", excerpt="b'x1'"
-    )
-    assert str(error.without_data()) == "[TYPE_CONVERSION] got text - at `$.a` of the key in t[0]@0"
-    assert (
-        str(DecodeError("not JSON", excerpt="b'x'").without_data())
-        == "[DECODE] not JSON - at the value"
-    )
-    assert type(error.without_data()) is TypeConversionError
 
 
 @pytest.mark.parametrize(
@@ -264,12 +231,6 @@ def test_without_excerpt_an_error_shows_nothing_of_the_key(key: bytes) -> None:
     assert SECRET not in str(caught.value)
 
 
-def test_an_error_of_the_key_shows_the_key() -> None:
-    decoder = get_format("upsert-kafka").decoder("id INT, n INT", unique_key=["id"])
-    with pytest.raises(DecodeError, match=r"at the key; it begins b'no key'"):
-        decoder.decode(b"no key", b'{"n": 1}')
-
-
 @pytest.mark.parametrize("identifier", ["ogg-json", "maxwell-json", "debezium-json", "canal-json"])
 def test_without_excerpt_an_error_of_metadata_shows_nothing_of_the_message(identifier: str) -> None:
     members = ", ".join(f'"{name}": "{SECRET}"' for name in ("ts", "ts_ms", "op_ts", "current_ts"))
@@ -323,3 +284,28 @@ def test_a_message_with_many_names_keeps_the_text_short() -> None:
     with pytest.raises(DecodeError, match="it has name0, name1, name10") as caught:
         decoder.decode(None, b"{%s}" % image.encode())
     assert len(str(caught.value)) <= 1024
+
+
+BARE = TypeConversionError("got 'x1'", bare="got text").at(
+    path="$.a", field="key", where="t[0]@0", excerpt="b'x1'"
+)
+KEYED = get_format("upsert-kafka").decoder("id INT, n INT", unique_key=["id"])
+test_texts = text_test(
+    __file__,
+    {
+        "condition, path and record": lambda: TypeConversionError(
+            "expected `DECIMAL(10,2)`, got `str` 'x1'", "$.after.weight"
+        ).at(where="orders[3]@1042"),
+        "without a path, the input": lambda: DecodeError("not JSON", field="key"),
+        "without a path, the input and an excerpt": lambda: DecodeError(
+            "not JSON", excerpt=excerpt_of(b"{'")
+        ),
+        "without arguments": ChangelogError,
+        "without data, the bare reason": BARE.without_data,
+        "without data, no excerpt": DecodeError("not JSON", excerpt="b'x'").without_data,
+    },
+)
+test_error_texts = error_test(
+    __file__,
+    {"an error of the key shows the key": lambda: KEYED.decode(b"no key", b'{"n": 1}')},
+)

@@ -71,7 +71,11 @@ def test_every_folder_of_vectors_is_a_scenario_or_the_rejects() -> None:
     folders = {
         path.name for path in VECTORS.iterdir() if path.is_dir() and any(path.glob("*.jsonl"))
     }
-    assert folders == {scenario.name for scenario in SCENARIOS} | {"reject", "control-events"}
+    assert folders == {scenario.name for scenario in SCENARIOS} | {
+        "reject",
+        "control-events",
+        "rules",
+    }
 
 
 def test_every_format_has_rejects_and_no_other_has() -> None:

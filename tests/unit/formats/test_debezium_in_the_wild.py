@@ -7,15 +7,11 @@ from typing import Any
 
 import pytest
 
-from cdc_formats import Change, Ignored, RowKind, get_format
-from cdc_formats.errors import MalformedMessageError, MissingBeforeImageError, PartialImageError
+from cdc_formats import Change, RowKind, get_format
 from cdc_formats.events import KeyedChange
-from cdc_formats.formats.debezium.envelope import UNAVAILABLE_VALUE_PLACEHOLDER as PLACEHOLDER
 from cdc_formats.topics.inference import infer_schema
-from cdc_formats.values.schema import ABSENT
 from cdc_formats.values.times import STRUCTURED
 from tests.support.both_decoders import differences, odd_places, source_of
-from tests.support.error_texts import error_test
 
 NOON = 1_735_819_200  # 2025-01-02 12:00:00 UTC, in seconds
 NOON_US = NOON * 1_000_000
@@ -62,9 +58,6 @@ def unscaled(number: int) -> str:
     return base64.b64encode(
         number.to_bytes(number.bit_length() // 8 + 1, "big", signed=True)
     ).decode()
-
-
-Case = tuple[str, Any, Any, dict[str, Any], dict[str, Any]]
 
 
 def cases(*rows: tuple[Any, ...]) -> list[Any]:
@@ -230,39 +223,6 @@ def test_sql_servers_types(
     check(sql_type, value, expected, field, options, SQL_SERVER)
 
 
-def test_sql_servers_source_is_metadata() -> None:
-    names = [
-        "source.database",
-        "source.schema",
-        "source.table",
-        "source.timestamp",
-        "source.properties",
-    ]
-    decoder = get_format("debezium-json").decoder("id INT", metadata=names)
-    (change,) = decoder.decode(
-        None, line("r", {**SQL_SERVER, "snapshot": "first", "change_lsn": None}, None, {"id": 1})
-    )
-    *plain, properties = change.metadata
-    assert plain == ["shop", "dbo", "orders", NOON_US]
-    assert {name: value for name, value in properties if "lsn" in name or "serial" in name} == {
-        "change_lsn": None,
-        "commit_lsn": "00000027:00000758:0005",
-        "event_serial_no": "2",
-    }
-
-
-def test_sql_servers_updates_and_deletes_have_whole_rows() -> None:
-    decoder = get_format("debezium-json").decoder("id INT, name STRING")
-    old, new = {"id": 1, "name": "scooter"}, {"id": 1, "name": "bike"}
-    assert [change.row for change in decoder.decode(None, line("u", SQL_SERVER, old, new))] == [
-        (1, "scooter"),
-        (1, "bike"),
-    ]
-    assert decoder.decode(None, line("d", SQL_SERVER, old, None)) == [
-        Change(RowKind.DELETE, (1, "scooter"))
-    ]
-
-
 # --------------------------------------------------------------------------------------------------
 # Oracle
 
@@ -297,128 +257,8 @@ def test_oracles_types(
     check(sql_type, value, expected, field, options, ORACLE)
 
 
-@pytest.mark.parametrize(
-    ("schema", "number"),
-    [(envelope({**named("bytes", DECIMAL, scale="-2"), "field": "v"}), "1500"), (None, "15")],
-)
-def test_a_negative_scale_of_oracle_is_only_in_the_schema_block(schema: Any, number: str) -> None:
-    decoder = get_format("debezium-json", **PRECISE).decoder("v DECIMAL(7,0)")
-    (change,) = decoder.decode(None, line("c", ORACLE, None, {"v": unscaled(15)}, schema))
-    assert change.row == (number,)
-
-
-def test_a_key_of_oracles_number_is_a_decimal() -> None:
-    decoder = get_format("debezium-json").decoder(
-        "ID DECIMAL(38,0), NAME STRING", unique_key=["ID"]
-    )
-    old, new = ({"ID": {"scale": 0, "value": unscaled(key)}, "NAME": "x"} for key in (1001, 1002))
-    assert decoder.upserts(None, line("u", ORACLE, old, new)) == [
-        KeyedChange(("1001",), None),
-        KeyedChange(("1002",), ("1002", "x")),
-    ]
-
-
-@pytest.mark.parametrize(
-    "source",
-    # SQL Server's varchar(max), nvarchar(max) and varbinary(max), from Debezium 3.6 on.
-    [pytest.param(ORACLE, id="Oracle"), pytest.param(SQL_SERVER, id="SQL Server")],
-)
-@pytest.mark.parametrize(
-    ("sql_type", "value"),
-    [("STRING", PLACEHOLDER), ("BINARY", base64.b64encode(PLACEHOLDER.encode()).decode())],
-)
-def test_a_large_value_that_did_not_change_is_completed(
-    source: dict[str, Any], sql_type: str, value: str
-) -> None:
-    decoder = get_format("debezium-json").decoder(f"ID INT, BODY {sql_type}", unique_key=["ID"])
-    message = line("u", source, {"ID": 1, "BODY": value}, {"ID": 1, "BODY": value})
-    assert decoder.upserts(None, message) == [KeyedChange((1,), (1, ABSENT), (), True)]
-    with pytest.raises(PartialImageError):
-        decoder.decode(None, message)
-
-
-def test_oracles_truncate_and_schema_change_have_no_rows() -> None:
-    decoder = get_format("debezium-json").decoder("ID INT")
-    assert decoder.decode(None, line("t", ORACLE, None, None)) is Ignored.TRUNCATE
-    change = {
-        "source": ORACLE,
-        "ts_ms": 1,
-        "databaseName": "ORCLPDB1",
-        "schemaName": "SHOP",
-        "ddl": "ALTER TABLE ...",
-        "tableChanges": [],
-    }
-    assert decoder.decode(None, json.dumps(change).encode()) is Ignored.DDL
-
-
 # --------------------------------------------------------------------------------------------------
 # PostgreSQL
-
-
-def test_the_default_replica_identity_has_no_row_before() -> None:
-    decoder = get_format("debezium-json").decoder(
-        "id INT, name STRING NOT NULL, stock INT NOT NULL", unique_key=["id"]
-    )
-    update = line("u", POSTGRES, None, {"id": 1, "name": "bike", "stock": 5})
-    assert decoder.upserts(None, update) == [KeyedChange((1,), (1, "bike", 5))]
-    with pytest.raises(MissingBeforeImageError, match="REPLICA IDENTITY FULL"):
-        decoder.decode(None, update)
-    # NOT NULL columns are not null in a delete either: the connector fills them with defaults.
-    delete = line("d", POSTGRES, {"id": 1, "name": "", "stock": 0}, None)
-    assert decoder.upserts(None, delete) == [KeyedChange((1,), None)]
-
-
-def test_the_full_replica_identity_has_complete_before_images() -> None:
-    decoder = get_format("debezium-json").decoder("id INT, name STRING", unique_key=["id"])
-    old, new = {"id": 1, "name": "scooter"}, {"id": 2, "name": "bike"}
-    assert [change.row for change in decoder.decode(None, line("u", POSTGRES, old, new))] == [
-        (1, "scooter"),
-        (2, "bike"),
-    ]
-    assert decoder.upserts(None, line("u", POSTGRES, old, new)) == [
-        KeyedChange((1,), None),
-        KeyedChange((2,), (2, "bike")),
-    ]
-
-
-def test_an_unchanged_value_is_taken_from_the_full_row_before() -> None:
-    decoder = get_format("debezium-json").decoder("id INT, body STRING", unique_key=["id"])
-    message = line("u", POSTGRES, {"id": 1, "body": "long"}, {"id": 1, "body": PLACEHOLDER})
-    assert [change.row for change in decoder.decode(None, message)] == [(1, "long"), (1, "long")]
-
-
-TEXT = PLACEHOLDER.encode()
-UNCHANGED = cases(
-    ("text", "STRING", PLACEHOLDER, {}),
-    ("jsonb", "STRING", PLACEHOLDER, {}),
-    ("bytea", "BINARY", base64.b64encode(TEXT).decode(), {}),
-    ("bytea, hex", "BINARY", TEXT.hex(), {"binary_handling_mode": "hex"}),
-    (
-        "bytea, base64-url-safe",
-        "BINARY",
-        base64.urlsafe_b64encode(TEXT).decode(),
-        {"binary_handling_mode": "base64-url-safe"},
-    ),
-    ("text[]", "ARRAY<STRING>", [PLACEHOLDER], {}),
-    ("bytea[]", "ARRAY<BINARY>", [base64.b64encode(TEXT).decode()], {}),
-    ("uuid[]", "ARRAY<STRING>", ["b68a35a7-17ad-35b3-af2a-ae46edb4545a"], {}),
-    ("int[]", "ARRAY<INT>", list(TEXT), {}),
-    ("bigint[]", "ARRAY<BIGINT>", list(TEXT), {}),
-    ("date[]", "ARRAY<DATE>", list(TEXT), {}),
-    ("hstore as a map", "MAP<STRING, STRING>", {PLACEHOLDER: PLACEHOLDER}, {}),
-)
-
-
-@pytest.mark.parametrize(("sql_type", "value", "options"), UNCHANGED)
-def test_an_unchanged_toast_value_is_recognised_by_its_columns_type(
-    sql_type: str, value: Any, options: dict[str, Any]
-) -> None:
-    decoder = get_format("debezium-json", **options).decoder(
-        f"id INT, v {sql_type}", unique_key=["id"]
-    )
-    for schema in (None, envelope({"type": "int32", "field": "id"})):
-        message = line("u", POSTGRES, None, {"id": 1, "v": value}, schema)
-        assert decoder.upserts(None, message) == [KeyedChange((1,), (1, ABSENT), (), True)]
 
 
 @pytest.mark.parametrize(
@@ -474,46 +314,6 @@ def test_a_schema_block_declares_vectors_and_geometry() -> None:
 
 
 # --------------------------------------------------------------------------------------------------
-# MySQL, MariaDB
-
-
-@pytest.mark.parametrize("connector", ["mysql", "mariadb"])
-def test_the_placeholder_is_plain_text_in_mysql(connector: str) -> None:
-    decoder = get_format("debezium-json").decoder(
-        "id INT, body STRING, tags ARRAY<STRING>", unique_key=["id"]
-    )
-    source = {
-        "version": "3.6.1.Final",
-        "connector": connector,
-        "db": "shop",
-        "table": "orders",
-        "gtid": "0-1-2",
-        "file": "binlog.000003",
-        "pos": 154,
-        "row": 0,
-    }
-    message = line("c", source, None, {"id": 1, "body": PLACEHOLDER, "tags": [PLACEHOLDER]})
-    assert decoder.decode(None, message) == [
-        Change(RowKind.INSERT, (1, PLACEHOLDER, [PLACEHOLDER]))
-    ]
-
-
-@pytest.mark.parametrize(
-    ("mode", "value"),
-    [("long", -1), ("precise", unscaled(2**64 - 1)), ("precise", 2**64 - 1)],
-    ids=["long", "precise", "as a number"],
-)
-def test_the_largest_unsigned_bigint(mode: str, value: Any) -> None:
-    format = get_format(
-        "debezium-json", bigint_unsigned_handling_mode=mode, decimal_handling_mode="precise"
-    )
-    source = {"connector": "mysql"}
-    assert format.decoder("u DECIMAL(20,0)").decode(None, line("c", source, None, {"u": value}))[
-        0
-    ].row == (str(2**64 - 1),)
-
-
-# --------------------------------------------------------------------------------------------------
 # Updates of Spanner's connector: a column that is null in both images is unchanged
 SCHEMA = "id INT, name STRING, stock BIGINT"
 
@@ -528,37 +328,6 @@ def update(
 
 def row(name: str | None = None, stock: int | None = None) -> dict[str, Any]:
     return {"id": 1, "name": name, "stock": stock}
-
-
-def test_an_update_of_all_columns_has_both_rows_without_a_stage() -> None:
-    decoder = get_format("debezium-json").decoder(SCHEMA)
-    assert decoder.decode(None, update(row("fork"), row("spoon", 7))) == [
-        Change(RowKind.UPDATE_BEFORE, (1, "fork", None)),
-        Change(RowKind.UPDATE_AFTER, (1, "spoon", 7)),
-    ]
-
-
-def test_a_null_of_another_connector_is_null() -> None:
-    decoder = get_format("debezium-json").decoder(SCHEMA, unique_key=["id"])
-    (change,) = decoder.upserts(None, update(row(stock=6), row(stock=7), None, "postgresql"))
-    assert (change.row, change.partial) == ((1, None, 7), False)
-
-
-@pytest.mark.parametrize("captured", ["NEW_ROW", "NEW_ROW_AND_OLD_VALUES"])
-def test_a_whole_row_after_has_no_row_before(captured: str) -> None:
-    message, format = update(row(), row("fork", 7), captured), get_format("debezium-json")
-    (change,) = format.decoder(SCHEMA, unique_key=["id"]).upserts(None, message)
-    assert (change.row, change.partial) == ((1, "fork", 7), False)
-    with pytest.raises(MissingBeforeImageError):
-        format.decoder(SCHEMA).decode(None, message)
-
-
-@pytest.mark.parametrize("captured", ["NEW_VALUES", None])
-def test_an_update_that_does_not_say_which_columns_changed_is_refused(captured: str | None) -> None:
-    message = update(row(), row(stock=7), captured)
-    with pytest.raises(MalformedMessageError, match="value_capture_type='NEW_ROW'") as error:
-        get_format("debezium-json").decoder(SCHEMA, unique_key=["id"]).upserts(None, message)
-    assert error.value.path == "$.source.value_capture_type"
 
 
 @pytest.mark.parametrize("metadata", [{}, {"table": "source.table"}, {"all": "source.properties"}])
@@ -577,15 +346,3 @@ def test_updates_of_spanner_are_never_decoded_together(
 def test_a_sample_has_all_columns() -> None:
     inferred = infer_schema([(None, update(row(stock=6), row("fork", 7)))], format="debezium-json")
     assert inferred.ddl == "id BIGINT, name STRING, stock BIGINT"
-
-
-test_error_texts = error_test(
-    __file__,
-    {
-        "an unchanged column needs a stage": lambda: (
-            get_format("debezium-json")
-            .decoder(SCHEMA)
-            .decode(None, update(row(stock=6), row(stock=7)))
-        ),
-    },
-)

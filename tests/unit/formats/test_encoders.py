@@ -197,6 +197,14 @@ def test_canal_writes_every_value_as_text() -> None:
     ]
 
 
+def test_ticdcs_encoder_is_canals() -> None:
+    ddl, update = "id INT, name STRING", (A, (1, "bike"), (1, "scooter"))
+    ticdc = get_format("ticdc-canal-json")
+    record = ticdc.encoder(ddl).encode(*update)
+    assert record == CanalJson().encoder(ddl).encode(*update)
+    assert ticdc.decoder(ddl).decode(*record) == [Change(B, update[2]), Change(A, update[1])]
+
+
 STAMPS = "id INT, a TIMESTAMP_NTZ(3), b TIMESTAMP, c ARRAY<TIMESTAMP_NTZ>"
 
 

@@ -121,6 +121,33 @@ CASES_OF_FORMAT_METADATA: list[tuple[str, bytes, bytes, dict[str, tuple[str, Any
         },
     ),
     (
+        "debezium-json",
+        b'{"schema":{"type":"struct"},"payload":{"op":"u","before":{"id":1},"after":{"id":2},'
+        b'"source":{"db":"inventory","schema":"public","table":"products","ts_ms":1589362330000,'
+        b'"lsn":24023128,"xmin":null,"nested":{"a":[1,null]}},"ts_ms":1589362330904}}',
+        b'{"op":"c","after":{"id":1}}',
+        {
+            "schema": ("STRING", '{"type":"struct"}'),
+            "ingestion-timestamp": ("TIMESTAMP(3)", 1_589_362_330_904_000),
+            "source.timestamp": ("TIMESTAMP(3)", 1_589_362_330_000_000),
+            "source.database": ("STRING", "inventory"),
+            "source.schema": ("STRING", "public"),
+            "source.table": ("STRING", "products"),
+            "source.properties": (
+                "MAP<STRING, STRING>",
+                [
+                    ["db", "inventory"],
+                    ["lsn", "24023128"],
+                    ["nested", '{"a":[1,null]}'],
+                    ["schema", "public"],
+                    ["table", "products"],
+                    ["ts_ms", "1589362330000"],
+                    ["xmin", None],
+                ],
+            ),
+        },
+    ),
+    (
         "maxwell-json",
         b'{"type":"insert","database":"shop","table":"a","ts":1596684883,"xid":7152,'
         b'"position":"m.6:800","primary_key_columns":["id","n"],"data":{"id":1}}',
@@ -186,21 +213,6 @@ def wrapped(payload: object, **more: object) -> bytes:
     return json.dumps({"payload": payload, **more}).encode()
 
 
-@pytest.mark.parametrize("schema_include", ["auto", True, False])
-def test_an_envelope_in_a_payload_is_read(schema_include: Any) -> None:
-    format = get_format("debezium-json", schema_include=schema_include)
-    columns, metadata = "id INT, name STRING", ["schema", "source.table"]
-    decoder = format.decoder(columns, unique_key=["id"], metadata=metadata)
-    bare = get_format("debezium-json").decoder(columns, unique_key=["id"], metadata=metadata)
-    for message in (INSERT, DELETE):
-        assert decoder.upserts(None, wrapped(message)) == bare.upserts(None, json_bytes(message))
-        assert decoder.decode(None, wrapped(message)) == bare.decode(None, json_bytes(message))
-    assert decoder.upserts(None, wrapped(None)) is Ignored.TOMBSTONE
-    assert decoder.upserts(None, wrapped({"ts_ms": 1})) is Ignored.HEARTBEAT
-    ddl = {"source": SOURCE, "ddl": "CREATE TABLE t (a INT)", "databaseName": "shop"}
-    assert format.control_event(None, wrapped(ddl), Ignored.DDL).statement == ddl["ddl"]
-
-
 @pytest.mark.parametrize(("schema_include", "most_odd"), [("auto", 2), (False, 2), (True, 2)])
 def test_envelopes_in_payloads_are_decoded_together(schema_include: Any, most_odd: int) -> None:
     records = [
@@ -221,53 +233,6 @@ def test_envelopes_in_payloads_are_decoded_together(schema_include: Any, most_od
         [*records, (None, json_bytes(INSERT)), (None, wrapped(INSERT, schema=None))],
         TypedRows,
     )
-
-
-@pytest.mark.parametrize(
-    ("key", "value"),
-    [
-        (wrapped({"id": 1}), wrapped({"id": 1, "name": "bolt", "__op": "u"})),
-        (wrapped({"id": 1}), wrapped(None)),
-        (wrapped({"id": 1}), None),
-        (wrapped({"id": 1}), json_bytes({"id": 1, "name": "bolt"})),
-    ],
-)
-def test_a_row_in_a_payload_is_read(key: bytes, value: bytes | None) -> None:
-    plain = (
-        None if value is None else json_bytes(json.loads(value).get("payload", json.loads(value)))
-    )
-    for schema_include in ("auto", False):
-        format = get_format("debezium-flat-json", schema_include=schema_include)
-        decoder = format.decoder("id INT, name STRING", unique_key=["id"])
-        assert decoder.upserts(key, value) == decoder.upserts(b'{"id":1}', plain)
-        assert not differences(source_of(format, "id INT, name STRING", ["id"]), [(key, value)])
-
-
-def test_a_column_with_the_name_payload_is_a_column() -> None:
-    format = get_format("debezium-flat-json")
-    decoder = format.decoder("payload STRUCT<id: INT>", unique_key=["payload"])
-    assert decoder.upserts(wrapped({"id": 1}), wrapped({"id": 1}))[0].row == ([1],)
-    assert decoder.upserts(wrapped({"id": 1}), None)[0].key == ([1],)
-    # A payload without a schema is read with each value of the option.
-    for schema_include in ("auto", True, False):
-        plain = get_format("debezium-flat-json", schema_include=schema_include)
-        decoder = plain.decoder("id INT", unique_key=["id"])
-        assert decoder.upserts(None, wrapped({"id": 1}))[0].row == (1,)
-
-
-def test_a_document_in_a_payload_is_read() -> None:
-    key, message = (
-        {"id": '{"$oid":"507f1f77bcf86cd799439011"}'},
-        {"op": "d", "before": None, "after": None, "source": {}},
-    )
-    bare = get_format("debezium-mongodb-json").decoder("_id STRING", unique_key=["_id"])
-    for schema_include in ("auto", True, False):
-        decoder = get_format("debezium-mongodb-json", schema_include=schema_include).decoder(
-            "_id STRING", unique_key=["_id"]
-        )
-        assert decoder.upserts(wrapped(key), wrapped(message)) == bare.upserts(
-            json_bytes(key), json_bytes(message)
-        )
 
 
 @pytest.mark.parametrize(

@@ -189,22 +189,6 @@ def bytes_of(message: dict[str, Any] | bytes) -> bytes:
 
 
 @pytest.mark.parametrize(("identifier", "message", "sentence"), FOREIGN_MESSAGES)
-def test_an_error_begins_with_what_the_message_is(
-    identifier: str, message: dict[str, Any] | bytes, sentence: str
-) -> None:
-    value = bytes_of(message)
-    error = error_of(identifier, value, key=b'{"id":1}')
-    assert sentence in error.split(" - at ")[0].split("] ")[1][:100]
-    assert sentence in error_of(identifier, value, key=b'{"id":1}', error_excerpt=False)
-    for target in ({}, {"target": TypedRows}):
-        assert not differences(
-            source_of(get_format(identifier), "id INT, name STRING", ["id"]),
-            [(b'{"id":1}', value)],
-            **target,
-        )
-
-
-@pytest.mark.parametrize(("identifier", "message", "sentence"), FOREIGN_MESSAGES)
 def test_no_schema_is_inferred_from_another_message(
     identifier: str, message: dict[str, Any] | bytes, sentence: str
 ) -> None:

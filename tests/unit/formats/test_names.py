@@ -211,11 +211,3 @@ def test_undeclared_columns_cannot_be_an_error_without_names():
         FormatOptionError, match="unknown_columns is 'drop'; it is one of 'ignore', 'fail'"
     ):
         get_format("canal-json", unknown_columns="drop")
-
-
-def test_a_delete_whose_row_is_in_the_kafka_key_has_no_undeclared_column():
-    decoder = get_format("debezium-json", unknown_columns="fail").decoder(
-        "id INT, name STRING", unique_key=["id"]
-    )
-    (change,) = decoder.upserts(b'{"id": 1}', b'{"op": "d", "before": null, "after": null}')
-    assert (change.key, change.row) == ((1,), None)

@@ -46,82 +46,6 @@ def test_the_changelog_mode_declares_deletes_by_key() -> None:
     assert str(ChangelogMode.insert_only()) == "[+I]"
 
 
-def test_a_row_is_an_upsert_and_a_tombstone_a_delete() -> None:
-    reader = decoder()
-    assert reader.decode(b'{"id":1}', b'{"id":1,"n":2,"s":"x"}') == [Change(V, (1, 2, "x"))]
-    assert reader.decode(b'{"id":1}', None) == [Change(D, (1, None, None))]
-    assert reader.upserts(b'{"id":1}', b'{"id":1}') == [KeyedChange((1,), (1, None, None))]
-    assert reader.upserts(b'{"id":1}', None) == [KeyedChange((1,), None)]
-
-
-@pytest.mark.parametrize(
-    ("value", "row"),
-    [
-        pytest.param(
-            b'{"id":7,"n":2}', (7, 2, None), id="the key column in the value takes precedence"
-        ),
-        pytest.param(b'{"id":null,"n":2}', (1, 2, None), id="a null in the value does not"),
-        pytest.param(b'{"n":2}', (1, 2, None), id="a column that the value lacks does not"),
-        pytest.param(b"{}", (1, None, None), id="an empty object is a row of nulls"),
-    ],
-)
-def test_with_all_fields_the_key_completes_the_value(value: bytes, row: tuple) -> None:
-    assert decoder().decode(b'{"id":1}', value) == [Change(V, row)]
-
-
-CSV, RAW = {"value_format": "csv"}, {"value_format": "raw"}
-
-
-@pytest.mark.parametrize(
-    ("ddl", "options", "value", "row"),
-    [
-        pytest.param(DDL, CSV, b"2,x", (1, 2, "x"), id="the key has its column"),
-        pytest.param("id INT", {}, b"{}", (1,), id="the key has all columns"),
-        pytest.param(
-            "id INT, a DECIMAL(5,2), b DATE, c TIMESTAMP_NTZ, d BOOLEAN, e BINARY, f DOUBLE",
-            CSV,
-            b"1.5,1970-01-02,1970-01-01 00:00:01,true,AP8=,1e3",
-            (1, "1.50", 1, 1_000_000, True, b"\x00\xff", 1000.0),
-            id="types of CSV",
-        ),
-        *(
-            pytest.param("id INT, a ARRAY<INT>, s STRING", CSV, line + b",x", (1, array, "x"))
-            for line, array in ((b"1;2", [1, 2]), (b"", []), (b"7", [7]))
-        ),
-        pytest.param(
-            "id INT, v INT",
-            RAW | {"raw_endianness": "little-endian"},
-            struct.pack("<i", 7),
-            (1, 7),
-            id="raw, little-endian",
-        ),
-        pytest.param(
-            "id INT, v STRING",
-            RAW | {"raw_charset": "ISO-8859-1"},
-            b"\xe4",
-            (1, "ä"),
-            id="raw, another charset",
-        ),
-    ],
-)
-def test_values_without_the_key(ddl: str, options: dict, value: bytes, row: tuple) -> None:
-    rows = decoder(ddl, value_fields_include="EXCEPT_KEY", **options)
-    assert rows.decode(b'{"id":1}', value) == [Change(V, row)]
-
-
-def test_the_prefix_is_removed_from_key_names() -> None:
-    reader = decoder(
-        "k_id INT, id INT", ("k_id",), key_fields_prefix="k_", value_fields_include="EXCEPT_KEY"
-    )
-    assert reader.decode(b'{"id":1}', b'{"id":2}') == [Change(V, (1, 2))]
-
-
-def test_a_key_of_several_columns_has_the_order_of_the_primary_key() -> None:
-    reader = decoder("a INT, b STRING, c INT", ("c", "a"), key_format="csv")
-    assert reader.decode(b"3,1", None) == [Change(D, (1, None, 3))]
-    assert reader.upserts(b"3,1", b'{"b":"x"}') == [KeyedChange((3, 1), (1, "x", 3))]
-
-
 def test_json_null_deletes_on_request() -> None:
     for value in (
         b"null",
@@ -144,11 +68,6 @@ def test_json_null_deletes_on_request() -> None:
         value_format="raw",
         value_fields_include="EXCEPT_KEY",
     ).decode(b'{"id":1}', b"null") == [Change(V, (1, "null"))]
-
-
-def test_an_empty_value_never_deletes() -> None:
-    raw = decoder("id INT, s STRING", value_format="raw", value_fields_include="EXCEPT_KEY")
-    assert raw.decode(b'{"id":1}', b"") == [Change(V, (1, ""))]
 
 
 @pytest.mark.parametrize("columns", ["after STRUCT<b: STRING>", "after VARIANT, updated STRING"])

@@ -1,7 +1,6 @@
 """Facts that `sync_database` keeps with its schemas, and what a micro-batch may not contradict."""
 
 import json
-from contextlib import nullcontext
 from typing import Any
 
 import pyarrow as pa
@@ -9,10 +8,7 @@ import pytest
 
 from cdc_formats import get_format
 from cdc_formats.errors import (
-    PartitionsAddedError,
     SchemaError,
-    SeveralTablesError,
-    TopicReplacedError,
 )
 from cdc_formats.topics.client import TopicDescription
 from cdc_formats.values.schema import columns
@@ -31,7 +27,7 @@ from normalize.tables.facts import (
 )
 from normalize.tables.route import Route, Router, decode_summary, merged, route_pass
 from normalize.tables.schema import TableSchema
-from normalize.tables.table_options import Selection, SyncError
+from normalize.tables.table_options import Selection
 from normalize.tables.targets import TargetError
 from normalize.tables.writers.dialects import Dialect, MySql
 from tests.support.databases import RECORDS, maxwell
@@ -61,39 +57,6 @@ def after(
 # the source's key
 
 
-def test_source_key_that_stays_is_kept() -> None:
-    assert after((), ("id",)) == (("id",),)
-    assert after((("id",),), ("id",)) == (("id",),)
-    assert after((("id", "v"),), ("V", "ID"), key=("id", "v")) == (
-        ("id", "v"),
-    )  # Maxwell writes lower case
-    assert after((("id",),)) == (("id",),)  # records that name no key
-
-
-@pytest.mark.parametrize(
-    "other", [("id", "v"), ("v",), ("id2",)], ids=["wider", "another", "renamed"]
-)
-@pytest.mark.parametrize("kept", [(("id",),), ()], ids=["kept key", "file of an earlier release"])
-def test_another_source_key_is_an_error(kept: tuple[Key, ...], other: Key) -> None:
-    with pytest.raises(
-        SyncError,
-        match=(
-            r"source was \(id\), and its records now name \(.*\): different rows .* source_keys in "
-            r"/lake/"
-        ),
-    ):
-        after(kept, ("id",), other)
-
-
-def test_narrower_source_key_is_an_error_if_the_wider_one_is_kept() -> None:
-    # A file of an earlier release, whose key a user made finer: its rows are distinguished.
-    assert after((), ("id",), key=("id", "v")) == (("id",),)
-
-
-def test_key_of_the_user_may_differ_from_the_first_keys_of_the_source_alone() -> None:
-    assert after((), ("uid",), ("uid", "zone"), user_key=True) == (("uid",), ("uid", "zone"))
-
-
 CONNECT_KEY = {"schema": {"type": "struct", "fields": []}, "payload": {"id": 1, "v": 2}}
 ENVELOPE = {
     "before": None,
@@ -116,39 +79,6 @@ CANAL = {
     "data": [{"id": "1"}],
 }
 OGG = {"table": "SHOP.ORDERS", "op_type": "I", "after": {"id": 1}}
-
-
-@pytest.mark.parametrize(
-    ("format", "key", "value", "expected"),
-    [
-        ("debezium-json", {"id": 1, "v": 2}, ENVELOPE, ("id", "v")),
-        ("debezium-json", CONNECT_KEY, ENVELOPE, ("id", "v")),
-        ("debezium-json", None, ENVELOPE, ()),
-        ("debezium-json", 5, ENVELOPE, ()),
-        ("debezium-flat-json", {"id": 1}, {"id": 1}, ("id",)),
-        ("debezium-flat-json", {"id": 1}, None, ("id",)),
-        ("upsert-kafka", {"id": 1, "v": 2}, None, ("id", "v")),
-        (
-            "debezium-mongodb-json",
-            {"id": "7"},
-            {"after": '{"_id": 7}', "op": "c", "source": {}},
-            ("_id",),
-        ),
-        ("maxwell-json", None, MAXWELL | {"primary_key_columns": ["id", "v"]}, ("id", "v")),
-        ("maxwell-json", {"database": "shop", "table": "orders", "pk.id": 1}, MAXWELL, ("id",)),
-        ("maxwell-json", ["shop", "orders", [{"id": 1}, {"v": 2}]], MAXWELL, ("id", "v")),
-        ("maxwell-json", {"database": "shop", "table": "orders", "_uuid": "a"}, MAXWELL, ()),
-        ("canal-json", None, CANAL | {"pkNames": ["id", "v"]}, ("id", "v")),
-        ("canal-json", None, CANAL | {"pkNames": None}, ()),
-        ("ticdc-canal-json", None, CANAL | {"pkNames": ["id"]}, ("id",)),
-        ("ogg-json", None, OGG | {"primary_keys": ["id", "v"]}, ("id", "v")),
-        ("ogg-json", {"id": 1}, OGG, ()),
-        ("changelog-json", {"id": 1}, {"op": "+I", "data": {"id": 1}}, ()),
-    ],
-)
-def test_source_key_of_each_format(format: str, key: Any, value: Any, expected: Key) -> None:
-    record = (None if key is None else text(key), None if value is None else text(value))
-    assert Router(get_format(format), Selection()).route("t", *record).source_key == expected
 
 
 def test_summaries_have_all_keys_and_topics_of_a_table() -> None:
@@ -210,55 +140,6 @@ def test_record_that_cannot_be_read_is_one_of_its_topic() -> None:
 # the target
 
 
-def test_target_of_two_tables() -> None:
-    targets = {"shop1.orders": "orders", "shop2.orders": "Orders", "shop1.items": "items"}
-    assert same_target("shop2.orders", targets, ["shop1.orders"]) == ["shop1.orders"]
-    assert same_target("shop1.orders", targets, ["shop1.orders"]) == []
-    # Neither table has rows in it, or both have.
-    for owners in ([], ["shop1.orders", "shop2.orders"]):
-        assert [same_target(table, targets, owners) for table in targets] == [
-            ["shop2.orders"],
-            ["shop1.orders"],
-            [],
-        ]
-
-
-def test_another_name_of_the_target_is_an_error() -> None:
-    kept, seen = TableFacts("orders"), TableFacts("shop_orders", [], [])
-    with pytest.raises(
-        SyncError,
-        match=(
-            "in the target 'orders', and its target is now 'shop_orders': pass .* write its name "
-            f"into {FILE}"
-        ),
-    ):
-        checked_facts(kept, seen, ("id",), user_key=False, file=FILE)
-    assert (
-        checked_facts(TableFacts(), seen, ("id",), user_key=False, file=FILE).target
-        == "shop_orders"
-    )
-
-
-@pytest.mark.parametrize(
-    ("before", "after"),
-    [({}, "redact"), ({"email": "redact"}, None), ({"email": "hmac 1"}, "hmac 2")],
-)
-def test_another_mask_of_a_column_is_an_error(before: dict[str, str], after: str | None) -> None:
-    masks = {} if after is None else {"email": after}
-    kept, seen = TableFacts("orders", masks=before), TableFacts("orders", masks=masks)
-    with pytest.raises(
-        SyncError, match=f"the mask of 'email' is {after!r}, and was .* delete its file {FILE}"
-    ):
-        checked_facts(kept, seen, ("id",), user_key=False, file=FILE, columns=["id", "email"])
-    # A column that the user removed from the file is not compared.
-    facts = checked_facts(kept, seen, ("id",), user_key=False, file=FILE, columns=["id"])
-    assert facts.masks == masks
-    first = checked_facts(
-        TableFacts(masks=before), seen, ("id",), user_key=False, file=FILE, columns=["email"]
-    )
-    assert first.masks == masks
-
-
 @pytest.mark.parametrize("name", ["_delta_log", "_Change_Data", "_spark_metadata"])
 @pytest.mark.parametrize("database", ["/lake/shop", "shop"], ids=["path", "catalog"])
 def test_name_of_a_folder_in_tables_is_no_target_in_delta(name: str, database: str) -> None:
@@ -294,114 +175,7 @@ def test_names_of_tables_that_a_database_cuts_or_refuses(
 
 
 # --------------------------------------------------------------------------------------------------
-# the topics
-
-
-def test_topic_with_another_id_is_an_error_for_the_same_checkpoint() -> None:
-    def described(**ids: str) -> dict[str, TopicDescription]:
-        return {name: TopicDescription(of, 1) for name, of in ids.items()}
-
-    first = checked_topics(QueryFacts(), "q1", described(a="A"), "lake")
-    later = checked_topics(first, "q1", described(a="A", b="B"), "lake")
-    assert later == QueryFacts("q1", {"a": "A", "b": "B"}, "lake")
-    # A topic that is missing now, and a broker that does not know the ids.
-    assert checked_topics(later, "q1", described(b=""), "lake") == later
-    with pytest.raises(
-        TopicReplacedError, match=r"topic b was deleted and created again .*id B, now C"
-    ):
-        checked_topics(later, "q1", described(a="A", b="C"), "lake")
-    assert checked_topics(later, "q2", described(a="Z"), "lake") == QueryFacts(
-        "q2", {"a": "Z"}, "lake"
-    )
-
-
-@pytest.mark.parametrize(
-    ("kept", "now", "is_same"),
-    [
-        ("", "delta /lake", True),  # a file of release 0.2.0
-        ("delta /lake", "delta /lake", True),
-        ("delta /lake", "delta /lake2", False),
-        ("jdbc:postgresql://a/shop", "jdbc:postgresql://b/shop", False),
-    ],
-)
-def test_another_target_is_an_error(kept: str, now: str, is_same: bool) -> None:
-    with (
-        nullcontext()
-        if is_same
-        else pytest.raises(
-            SyncError,
-            match=f"the rows of this query are in {kept}, and its target is now {now}.* into /f.json",
-        )
-    ):
-        require_same_address(QueryFacts(address=kept), now, "/f.json")
-
-
-def test_tables_of_a_topic() -> None:
-    tables = {"shop.orders": ("all", "orders"), "shop.items": ("all",)}
-    assert tables_of_topic("all", tables) == ["shop.items", "shop.orders"]
-    assert tables_of_topic("orders", tables) == ["shop.orders"]
-    assert tables_of_topic("other", tables) == ["other"]
-
-
-# --------------------------------------------------------------------------------------------------
 # the file
-
-
-def test_facts_are_in_the_file_of_the_table() -> None:
-    facts = TableFacts("orders", (("id",), ("id", "v")), ("t",))
-    schema = TableSchema("shop.orders", columns("id INT NOT NULL"), ("id",), facts=facts)
-    assert TableSchema.from_json(schema.to_json(), FILE) == schema
-    assert json.loads(schema.to_json())["facts"] == {
-        "target": "orders",
-        "source_keys": [["id"], ["id", "v"]],
-        "topics": ["t"],
-        "guard": {"query": "", "batch": -1, "before": "", "after": ""},
-        "masks": {},
-        "written": False,
-        "position_column": "",
-        "options": {},
-        "columns": [],
-    }
-
-
-@pytest.mark.parametrize(
-    ("before", "now", "text"),
-    [
-        ({}, {"where": "id > 1"}, ""),  # a file of an earlier release
-        ({"where": "id > 1"}, {"where": "id > 1"}, ""),
-        ({"where": ""}, {"where": "id > 1"}, "where is 'id > 1', and was None when the rows"),
-        ({"where": "id > 1"}, {}, "where is None, and was 'id > 1' when the rows"),
-        ({"deleted_column": ""}, {"deleted_column": "gone_at"}, ""),
-        ({"deleted_column": "a"}, {"deleted_column": "b"}, "deleted_column is 'b', and was 'a'"),
-        ({"shard_column": "a"}, {"shard_column": ""}, "shard_column is None, and was 'a' when"),
-    ],
-)
-def test_option_that_decides_which_rows_the_target_has_must_stay(
-    before: dict[str, str], now: dict[str, str], text: str
-) -> None:
-    kept, seen = (TableFacts("orders", options=options) for options in (before, now))
-    if not text:
-        facts = checked_facts(kept, seen, ("id",), user_key=False, file=FILE)
-        assert facts.options == now
-        return
-    with pytest.raises(SyncError, match=f"{text}.* delete its file {FILE} and its target"):
-        checked_facts(kept, seen, ("id",), user_key=False, file=FILE)
-
-
-def test_file_of_an_earlier_release_has_no_facts() -> None:
-    old = {
-        "table": "t",
-        "schema": ["id INT NOT NULL"],
-        "primary_key": ["id"],
-        "format_options": {},
-        "notes": [],
-        "stopped": "",
-    }
-    assert TableSchema.from_json(json.dumps(old), FILE) == TableSchema(
-        "t", columns("id INT NOT NULL"), ("id",)
-    )
-    with pytest.raises(SyncError, match="is not the file of a table"):
-        TableSchema.from_json(json.dumps(old | {"facts": {"targt": "t"}}), FILE)
 
 
 NAMED = Expected(Identity(("table",), ("",), False, ("id",)), {"t": TopicDescription("x", 2)})
@@ -413,28 +187,276 @@ def seen(partition: int, stamp: int, table: str = "") -> PartitionSummary:
     return PartitionSummary("t", partition, stamp, tables, 0)
 
 
-def test_guard_is_kept_only_when_it_changes() -> None:
-    first = checked_guard(GuardFacts(), [seen(0, 5, "a")], NAMED, query="q", batch=0)
-    assert checked_guard(first, [seen(1, 6, "a")], NAMED, query="q", batch=1) is first
-    with pytest.raises(SeveralTablesError):
-        checked_guard(first, [seen(1, 6, "b")], NAMED, query="q", batch=1)
-    # Another checkpoint may read another topic.
-    assert checked_guard(first, [seen(1, 6, "b")], NAMED, query="other", batch=0).query == "other"
+SOURCE_KEYS: list[tuple[str, Any, Any, Key]] = [
+    ("debezium-json", {"id": 1, "v": 2}, ENVELOPE, ("id", "v")),
+    ("debezium-json", CONNECT_KEY, ENVELOPE, ("id", "v")),
+    ("debezium-json", None, ENVELOPE, ()),
+    ("debezium-json", 5, ENVELOPE, ()),
+    ("debezium-flat-json", {"id": 1}, {"id": 1}, ("id",)),
+    ("debezium-flat-json", {"id": 1}, None, ("id",)),
+    ("upsert-kafka", {"id": 1, "v": 2}, None, ("id", "v")),
+    (
+        "debezium-mongodb-json",
+        {"id": "7"},
+        {"after": '{"_id": 7}', "op": "c", "source": {}},
+        ("_id",),
+    ),
+    ("maxwell-json", None, MAXWELL | {"primary_key_columns": ["id", "v"]}, ("id", "v")),
+    ("maxwell-json", {"database": "shop", "table": "orders", "pk.id": 1}, MAXWELL, ("id",)),
+    ("maxwell-json", ["shop", "orders", [{"id": 1}, {"v": 2}]], MAXWELL, ("id", "v")),
+    ("maxwell-json", {"database": "shop", "table": "orders", "_uuid": "a"}, MAXWELL, ()),
+    ("canal-json", None, CANAL | {"pkNames": ["id", "v"]}, ("id", "v")),
+    ("canal-json", None, CANAL | {"pkNames": None}, ()),
+    ("ticdc-canal-json", None, CANAL | {"pkNames": ["id"]}, ("id",)),
+    ("ogg-json", None, OGG | {"primary_keys": ["id", "v"]}, ("id", "v")),
+    ("ogg-json", {"id": 1}, OGG, ()),
+    ("changelog-json", {"id": 1}, {"op": "+I", "data": {"id": 1}}, ()),
+]
+# --------------------------------------------------------------------------------------------------
+# facts
 
 
-def test_repeated_micro_batch_is_compared_with_the_guard_before_it() -> None:
-    grown = Expected(Identity(), {"t": TopicDescription("x", 3)})
-    before = checked_guard(GuardFacts(), [seen(0, 5)], NAMED, query="q", batch=0)
-    both = [seen(2, 50), seen(0, 40)]
-    after = checked_guard(before, both, grown, query="q", batch=7)
-    assert checked_guard(after, both, grown, query="q", batch=7) == after
-    with pytest.raises(PartitionsAddedError, match=r"t\[2\] was added to the topic"):
-        checked_guard(after, [seen(0, 45)], grown, query="q", batch=8)
+def checked(kept: TableFacts, seen: TableFacts, *columns: str) -> TableFacts:
+    """Return what is kept of a table after a micro-batch that shows `seen`."""
+    named = {"columns": columns} if columns else {}
+    return checked_facts(kept, seen, ("id",), user_key=False, file=FILE, **named)
+
+
+def masked(before: str | None, after: str | None, target: str, *columns: str) -> dict[str, str]:
+    """Return the masks of a table in which `email` gets another mask."""
+    kept, seen = ({} if mask is None else {"email": mask} for mask in (before, after))
+    return checked(TableFacts(target, masks=kept), TableFacts("orders", masks=seen), *columns).masks
+
+
+def with_options(before: dict[str, str], now: dict[str, str]) -> dict[str, str]:
+    kept, seen_now = (TableFacts("orders", options=options) for options in (before, now))
+    return checked(kept, seen_now).options
+
+
+def topics_after(kept: QueryFacts, query: str = "q1", **ids: str) -> QueryFacts:
+    described = {name: TopicDescription(of, 1) for name, of in ids.items()}
+    return checked_topics(kept, query, described, "lake")
+
+
+def source_key(format: str, key: Any, value: Any) -> Key:
+    record = (None if key is None else text(key), None if value is None else text(value))
+    return Router(get_format(format), Selection()).route("t", *record).source_key
+
+
+def guarded(
+    kept: GuardFacts, *summaries: PartitionSummary, query: str = "q", batch: int = 0
+) -> GuardFacts:
+    return checked_guard(kept, list(summaries), NAMED, query=query, batch=batch)
+
+
+def after_growth(batch: int, *summaries: PartitionSummary) -> GuardFacts:
+    """Return the guard of a topic that got a partition in the micro-batch 7."""
+    return checked_guard(GROWN_FACTS, list(summaries), GROWN, query="q", batch=batch)
+
+
+FIRST_TOPICS = QueryFacts("q1", {"a": "A", "b": "B"}, "lake")
+OF_TARGETS = {"shop1.orders": "orders", "shop2.orders": "Orders", "shop1.items": "items"}
+OF_TOPICS = {"shop.orders": ("all", "orders"), "shop.items": ("all",)}
+STORED = TableFacts("orders", (("id",), ("id", "v")), ("t",))
+OF_ORDERS = TableSchema("shop.orders", columns("id INT NOT NULL"), ("id",), facts=STORED)
+OF_EARLIER = {
+    "table": "t",
+    "schema": ["id INT NOT NULL"],
+    "primary_key": ["id"],
+    "format_options": {},
+    "notes": [],
+    "stopped": "",
+}
+GUARD = guarded(GuardFacts(), seen(0, 5, "a"))
+GROWN = Expected(Identity(), {"t": TopicDescription("x", 3)})
+BOTH = seen(2, 50), seen(0, 40)
+GROWN_FACTS = checked_guard(
+    guarded(GuardFacts(), seen(0, 5)), list(BOTH), GROWN, query="q", batch=7
+)
+FACTS: dict[str, tuple[object, object]] = {
+    "the first key of the source": (after((), ("id",)), (("id",),)),
+    "a key of the source that stays": (after((("id",),), ("id",)), (("id",),)),
+    "a key that Maxwell writes in lower case": (
+        after((("id", "v"),), ("V", "ID"), key=("id", "v")),
+        (("id", "v"),),
+    ),
+    "records that name no key": (after((("id",),)), (("id",),)),
+    # A file of an earlier release, whose key a user made finer: its rows are distinguished.
+    "a narrower key of the source": (after((), ("id",), key=("id", "v")), (("id",),)),
+    "the key of the user, and the first keys of the source": (
+        after((), ("uid",), ("uid", "zone"), user_key=True),
+        (("uid",), ("uid", "zone")),
+    ),
+    **{
+        f"the key of {format} in {key} and {str(value)[:60]}": (
+            source_key(format, key, value),
+            expected,
+        )
+        for format, key, value, expected in SOURCE_KEYS
+    },
+    "one of two tables has rows in the target": (
+        [
+            same_target(table, OF_TARGETS, ["shop1.orders"])
+            for table in ("shop2.orders", "shop1.orders")
+        ],
+        [["shop1.orders"], []],
+    ),
+    **{
+        f"{len(owners)} of two tables have rows in the target": (
+            [same_target(table, OF_TARGETS, owners) for table in OF_TARGETS],
+            [["shop2.orders"], ["shop1.orders"], []],
+        )
+        for owners in ([], ["shop1.orders", "shop2.orders"])
+    },
+    "the name of the target": (
+        checked(TableFacts(), TableFacts("shop_orders", [], [])).target,
+        "shop_orders",
+    ),
+    **{
+        f"the mask {before} becomes {now}, {case}": (
+            masked(before, now, *arguments),
+            {} if now is None else {"email": now},
+        )
+        for before, now in ((None, "redact"), ("redact", None), ("hmac 1", "hmac 2"))
+        for case, arguments in (
+            ("of a column that the user removed from the file", ("orders", "id")),
+            ("before the first row", ("", "email")),
+        )
+    },
+    "the topics of a query": (
+        topics_after(topics_after(QueryFacts(), a="A"), a="A", b="B"),
+        FIRST_TOPICS,
+    ),
+    "a topic that is missing, and a broker that does not know the ids": (
+        topics_after(FIRST_TOPICS, b=""),
+        FIRST_TOPICS,
+    ),
+    "another checkpoint": (
+        topics_after(FIRST_TOPICS, "q2", a="Z"),
+        QueryFacts("q2", {"a": "Z"}, "lake"),
+    ),
+    "the tables of topics": (
+        [tables_of_topic(topic, OF_TOPICS) for topic in ("all", "orders", "other")],
+        [["shop.items", "shop.orders"], ["shop.orders"], ["other"]],
+    ),
+    "the file of a table is read back": (
+        TableSchema.from_json(OF_ORDERS.to_json(), FILE),
+        OF_ORDERS,
+    ),
+    "facts in the file of a table": (
+        json.loads(OF_ORDERS.to_json())["facts"],
+        {
+            "target": "orders",
+            "source_keys": [["id"], ["id", "v"]],
+            "topics": ["t"],
+            "guard": {"query": "", "batch": -1, "before": "", "after": ""},
+            "masks": {},
+            "written": False,
+            "position_column": "",
+            "options": {},
+            "columns": [],
+        },
+    ),
+    "the file of an earlier release has no facts": (
+        TableSchema.from_json(json.dumps(OF_EARLIER), FILE),
+        TableSchema("t", columns("id INT NOT NULL"), ("id",)),
+    ),
+    **{
+        f"the options {now} after {before}": (with_options(before, now), now)
+        for before, now in (
+            ({}, {"where": "id > 1"}),  # a file of an earlier release
+            ({"where": "id > 1"}, {"where": "id > 1"}),
+            ({"deleted_column": ""}, {"deleted_column": "gone_at"}),
+        )
+    },
+    **{
+        f"the target {now} after {kept!r}": (
+            require_same_address(QueryFacts(address=kept), now, "/f.json"),
+            None,
+        )
+        # The first is a file of release 0.2.0.
+        for kept, now in (("", "delta /lake"), ("delta /lake", "delta /lake"))
+    },
+    "a guard that does not change is kept": (
+        guarded(GUARD, seen(1, 6, "a"), batch=1) is GUARD,
+        True,
+    ),
+    "another checkpoint may read another table": (
+        guarded(GUARD, seen(1, 6, "b"), query="other").query,
+        "other",
+    ),
+    "a repeated micro-batch is compared with the guard before it": (
+        after_growth(7, *BOTH),
+        GROWN_FACTS,
+    ),
+}
+"""Facts, and what they must be."""
+
+
+@pytest.mark.parametrize(("fact", "expected"), FACTS.values(), ids=FACTS)
+def test_a_fact_of_a_table_or_a_query(fact: object, expected: object) -> None:
+    assert fact == expected
 
 
 test_error_texts = error_test(
     __file__,
     {
+        **{
+            f"another source key, {number}": lambda kept=kept, other=other: after(
+                kept, ("id",), other
+            )
+            for number, (kept, other) in enumerate(
+                [
+                    (kept, other)
+                    for kept in ((("id",),), ())  # the second is a file of an earlier release
+                    for other in (("id", "v"), ("v",), ("id2",))
+                ],
+                1,
+            )
+        },
+        "another name of the target": lambda: checked(
+            TableFacts("orders"), TableFacts("shop_orders", [], [])
+        ),
+        **{
+            f"another mask of a column, {number}": lambda before=before, now=now: masked(
+                before, now, "orders", "id", "email"
+            )
+            for number, (before, now) in enumerate(
+                [(None, "redact"), ("redact", None), ("hmac 1", "hmac 2")], 1
+            )
+        },
+        "a topic with another id": lambda: topics_after(FIRST_TOPICS, a="A", b="C"),
+        **{
+            f"another target, {number}": lambda kept=kept, now=now: require_same_address(
+                QueryFacts(address=kept), now, "/f.json"
+            )
+            for number, (kept, now) in enumerate(
+                [
+                    ("delta /lake", "delta /lake2"),
+                    ("jdbc:postgresql://a/shop", "jdbc:postgresql://b/shop"),
+                ],
+                1,
+            )
+        },
+        **{
+            f"an option that decides which rows the target has, {number}": lambda before=before, now=now: (
+                with_options(before, now)
+            )
+            for number, (before, now) in enumerate(
+                [
+                    ({"where": ""}, {"where": "id > 1"}),
+                    ({"where": "id > 1"}, {}),
+                    ({"deleted_column": "a"}, {"deleted_column": "b"}),
+                    ({"shard_column": "a"}, {"shard_column": ""}),
+                ],
+                1,
+            )
+        },
+        "a fact that does not exist": lambda: TableSchema.from_json(
+            json.dumps(OF_EARLIER | {"facts": {"targt": "t"}}), FILE
+        ),
+        "a second table of a query": lambda: guarded(GUARD, seen(1, 6, "b"), batch=1),
+        "an older record after those of an added partition": lambda: after_growth(8, seen(0, 45)),
         "narrower source key is an error if the wider one is kept": lambda: after(
             (("id", "v"),), ("id",), key=("id", "v")
         ),

@@ -16,7 +16,7 @@ from cdc_formats.errors import (
     SchemaError,
     TypeConversionError,
 )
-from cdc_formats.values.schema import columns, source_id
+from cdc_formats.values.schema import columns, source_id, to_ddl
 from normalize import DeltaDatabase, IcebergDatabase, JdbcDatabase
 from normalize.tables.database_target import table_name
 from normalize.tables.route import (
@@ -29,7 +29,7 @@ from normalize.tables.route import (
     route_pass,
 )
 from normalize.tables.schema import TableSchema, decide, decide_merged, extend, new_columns
-from normalize.tables.table_options import Selection, SyncError, TableOptions, misspelt
+from normalize.tables.table_options import Selection, TableOptions, misspelt
 from normalize.tables.targets import TargetError
 from tests.support.databases import RECORDS, canal, debezium, maxwell
 from tests.support.error_texts import error_test
@@ -60,58 +60,6 @@ def batch(*messages: tuple[bytes | None, bytes | None]) -> pa.RecordBatch:
 
 # --------------------------------------------------------------------------------------------------
 # routing
-
-
-def test_table_and_columns_of_a_message() -> None:
-    router = Router(get_format("maxwell-json"), ALL)
-    routed = router.route("t", *maxwell("orders", "insert", {"id": 1, "name": None, "price": 1.5}))
-    of_table: dict[str, Any] = {"source_key": ("id",), "named": ("shop", "orders")}
-    assert routed == Routed(
-        "shop.orders", 1, frozenset({"id", "price"}), absent=frozenset({"name"}), **of_table
-    )
-    assert router.route("t", *maxwell("orders", "delete", {"id": 1})) == Routed(
-        "shop.orders", **of_table
-    )
-
-
-@pytest.mark.parametrize(
-    ("format", "message", "table"),
-    [
-        ("debezium-json", debezium("orders", "c", None, {"id": 1}), "shop.orders"),
-        ("canal-json", canal("orders", "INSERT", {"id": 1}, {"id": "int"}), "shop.orders"),
-        ("maxwell-json", maxwell("or.ders", "insert", {"id": 1}), "shop.`or.ders`"),
-        (
-            "ogg-json",
-            (None, b'{"table": "SHOP.ORDERS", "op_type": "I", "after": {"id": 1}}'),
-            "SHOP.ORDERS",
-        ),
-        ("debezium-flat-json", (b'{"id": 1}', b'{"id": 1, "__table": "orders"}'), "t"),
-        ("changelog-json", (None, b'{"op": "+I", "data": {"id": 1}}'), "t"),
-    ],
-)
-def test_table_of_each_format(format: str, message: tuple[bytes | None, bytes], table: str) -> None:
-    routed = Router(get_format(format), ALL).route("t", *message)
-    assert (routed.table, routed.rows, routed.names, routed.reason) == (table, 1, {"id"}, "")
-
-
-def test_delete_without_a_value_belongs_to_the_topic() -> None:
-    assert Router(get_format("debezium-flat-json"), ALL).route("t", b'{"id": 1}', None).table == "t"
-    assert Router(get_format("debezium-json"), ALL).route("t", b'{"id": 1}', None) == Routed(
-        "", reason="TOMBSTONE"
-    )
-
-
-def test_excluded_tables_are_not_routed() -> None:
-    router = Router(
-        get_format("maxwell-json"), Selection(include=("shop[.].*",), exclude=("shop[.]tmp_.*",))
-    )
-    assert router.route("t", *maxwell("orders", "insert", {"id": 1})).table == "shop.orders"
-    assert router.route("t", *maxwell("tmp_1", "insert", {"id": 1})) == Routed(
-        "", reason="OTHER_TABLE", named=("shop", "tmp_1")
-    )
-    assert router.route("t", *maxwell("orders", "insert", {"id": 1}, database="other")) == Routed(
-        "", reason="OTHER_TABLE", named=("other", "orders")
-    )
 
 
 def records_in(values: list[dict[str, Any]]) -> list[tuple[str, Any]]:
@@ -221,33 +169,6 @@ def shards_of(**tables: TableOptions) -> Selection:
     return Selection.of((), (), {f"shop.{name}": options for name, options in tables.items()})
 
 
-def test_shards_are_routed_to_their_table() -> None:
-    router = Router(
-        get_format("maxwell-json"), shards_of(orders=TableOptions(shards="shop_[0-9]+[.]orders"))
-    )
-    routed = router.route("t", *maxwell("orders", "insert", {"id": 1}, database="shop_7"))
-    assert routed == Routed(
-        "shop.orders",
-        1,
-        frozenset({"id"}),
-        shard="shop_7.orders",
-        source_key=("id",),
-        named=("shop_7", "orders"),
-    )
-    assert (
-        router.route("t", *maxwell("orders", "insert", {"id": 1}, database="shop_x")).table
-        == "shop_x.orders"
-    )
-    truncate = (
-        b'{"database": "shop_1", "table": "orders", "type": "TRUNCATE", "isDdl": true, "sql": '
-        b'"TRUNCATE orders"}'
-    )
-    canal_router = Router(
-        get_format("canal-json"), shards_of(orders=TableOptions(shards="shop_[0-9]+[.]orders"))
-    )
-    assert canal_router.route("t", None, truncate).table == "shop.orders"
-
-
 def test_tables_of_goldengate_have_a_schema() -> None:
     all_of = TableOptions(shards="S_.[.]T")
     router = Router(
@@ -274,23 +195,6 @@ def message(table: str, kind: str) -> bytes:
     return json.dumps({"table": table, "op_type": kind, image: {"ID": 1}}).encode()
 
 
-@pytest.mark.parametrize(
-    ("tables", "options", "found"),
-    [
-        (["SHOP.ORDERS"], ["`SHOP.ORDERS`"], {"`SHOP.ORDERS`": "SHOP.ORDERS"}),
-        (["SHOP.ORDERS"], ['"SHOP"."ORDERS"'], {'"SHOP"."ORDERS"': "SHOP.ORDERS"}),
-        (["shop.order", "shop.orders"], ["SHOP.ORDERS"], {"SHOP.ORDERS": "shop.orders"}),
-        (["shop.orders", "SHOP.ORDERS"], ["SHOP.ORDERS"], {}),
-        (["shop.orders"], ["SHOP.ORDERS", "shop.orders"], {}),
-        (["shop.orders"], ["orders"], {}),
-    ],
-)
-def test_options_of_no_table_and_the_similar_table(
-    tables: list[str], options: list[str], found: dict[str, str]
-) -> None:
-    assert misspelt(tables, options) == found
-
-
 # --------------------------------------------------------------------------------------------------
 # schemas
 
@@ -309,85 +213,6 @@ def decided(
     )  # type: ignore[arg-type]
 
 
-def test_columns_with_a_value_and_their_key() -> None:
-    schema = decided(maxwell("orders", "insert", {"id": 1, "name": "a", "note": None}))
-    assert schema.columns == columns("id BIGINT NOT NULL, name STRING")
-    assert schema.primary_key == ("id",)
-
-
-def test_declared_columns_need_no_value_and_are_nullable() -> None:
-    schema = decided(
-        canal("orders", "INSERT", {"id": 1, "name": None}, {"id": "int", "name": "varchar(9)"}),
-        format="canal-json",
-    )
-    assert schema.columns == columns("id INT NOT NULL, name STRING")
-
-
-def test_types_and_columns_of_the_user() -> None:
-    message = maxwell("orders", "insert", {"id": 1, "name": "a", "price": 1.5})
-    assert decided(message, types={"price": "DOUBLE"}, exclude_columns="name").columns == columns(
-        "id BIGINT NOT NULL, price DOUBLE"
-    )
-    assert decided(message, schema="id INT, name STRING", primary_key="id").columns == columns(
-        "id INT NOT NULL, name STRING"
-    )
-
-
-def test_unknown_primary_key_is_an_error() -> None:
-    message = (None, maxwell("orders", "insert", {"id": 1})[1])
-    with pytest.raises(
-        SyncError,
-        match=r"its primary key is unknown .* pass tables=\{'shop.orders': TableOptions\(primary_key=",
-    ):
-        decided(message)
-    assert decided(message, primary_key="id").primary_key == ("id",)
-
-
-def test_new_columns_are_added_at_the_end() -> None:
-    schema = decided(maxwell("orders", "insert", {"id": 1, "name": "a"}))
-    key, value = maxwell("orders", "insert", {"early": True, "id": 1, "name": 7})
-    assert new_columns(schema, {"early", "id", "name"}, TableOptions()) == ["early"]
-    assert new_columns(schema, {"early"}, TableOptions(exclude_columns="early")) == []
-    new_schema = extend(
-        schema,
-        ["early"],
-        {"shop.orders": [(key, value, ())]},
-        format=get_format("maxwell-json"),
-        options=TableOptions(),
-    )
-    assert new_schema.columns == columns("id BIGINT NOT NULL, name STRING, early BOOLEAN")
-
-
-def test_column_of_which_only_the_placeholder_is_known_has_the_type_of_the_user() -> None:
-    after = {"id": 1, "name": "a", "doc": "__debezium_unavailable_value"}
-    value = json.dumps(
-        {"before": None, "after": after, "op": "u", "source": {"connector": "postgresql"}}
-    ).encode()
-    record, format = (b'{"id": 1}', value), get_format("debezium-json")
-    schema = decided(record, format="debezium-json")
-    assert schema.columns == columns("id BIGINT NOT NULL, name STRING")
-    with pytest.raises(
-        SyncError,
-        match=(
-            r"'doc' is unknown, because no record has a value of it .* pass "
-            r".*TableOptions\(types=\{'doc': "
-        ),
-    ):
-        extend(
-            schema, ["doc"], {"shop.orders": [(*record, ())]}, format=format, options=TableOptions()
-        )
-    typed = {"doc": "ARRAY<INT>"}
-    new_schema = extend(
-        schema,
-        ["doc"],
-        {"shop.orders": [(*record, ())]},
-        format=format,
-        options=TableOptions(types=typed),
-    )
-    assert new_schema.columns == columns("id BIGINT NOT NULL, name STRING, doc ARRAY<INT>")
-    assert decided(record, format="debezium-json", types=typed).columns == new_schema.columns
-
-
 def merged_schema(**shards: tuple[bytes | None, bytes | None]) -> TableSchema:
     """The schema of a table that is merged from shards, with a message for each."""
     samples = {name: [(*message, ())] for name, message in shards.items()}
@@ -398,41 +223,6 @@ def merged_schema(**shards: tuple[bytes | None, bytes | None]) -> TableSchema:
         passed_options=(),
         options=TableOptions(),
     )
-
-
-def test_shards_have_the_columns_of_all() -> None:
-    first = canal("orders", "INSERT", {"id": 1, "name": "a"}, {"id": "int", "name": "varchar(9)"})
-    second = canal("orders", "INSERT", {"id": 1, "price": 1}, {"id": "int", "price": "double"})
-    schema = merged_schema(a=first, b=second)
-    assert schema.columns == columns("id INT NOT NULL, name STRING, price DOUBLE")
-    assert schema.primary_key == ("id",)
-    # A shard without rows.
-    assert merged_schema(a=(None, None), b=first).columns == columns("id INT NOT NULL, name STRING")
-
-
-def test_shards_whose_schemas_contradict_each_other() -> None:
-    first = canal("orders", "INSERT", {"id": 1, "name": "a"}, {"id": "int", "name": "varchar(9)"})
-    other = canal("orders", "INSERT", {"id": 1, "name": 2}, {"id": "int", "name": "int"})
-    with pytest.raises(
-        SyncError,
-        match="its shards a and b have the column name as STRING and as INT: pass its type in types=",
-    ):
-        merged_schema(a=first, b=other)
-    prices = [
-        canal("orders", "INSERT", {"id": 1, "price": 1}, {"id": "int", "price": kind})
-        for kind in ("double", "int")
-    ]
-    samples = {name: [(*message, ())] for name, message in zip("ab", prices, strict=True)}
-    with pytest.raises(
-        SyncError, match="its shards, b among them, have the column price as DOUBLE and as INT"
-    ):
-        extend(
-            merged_schema(a=first),
-            ["price"],
-            samples,
-            format=get_format("canal-json"),
-            options=TableOptions(),
-        )
 
 
 @pytest.mark.parametrize(
@@ -481,42 +271,8 @@ def test_types_that_need_an_option_of_the_format_are_an_error() -> None:
         decoder.decode(None, message % b"1795266781500")
 
 
-def test_a_new_column_is_a_question_too() -> None:
-    format = get_format("debezium-json")
-    schema = TableSchema("t", columns("id INT NOT NULL"), ("id",), questions={"id": "?"})
-    record = (*debezium("t", "c", None, {"id": 1, "at": 20454}), [])
-    extended = extend(schema, ["at"], {"t": [record]}, format=format, options=TableOptions())
-    assert extended.questions.keys() == {"id", "at"}
-
-
-def test_file_of_a_table_is_read_back() -> None:
-    schema = TableSchema(
-        "shop.orders",
-        columns("id INT NOT NULL, `a b` DECIMAL(9,2)"),
-        ("id",),
-        {"time_zone": "UTC"},
-        ("a note",),
-        stopped="why",
-    )
-    assert TableSchema.from_json(schema.to_json(), "file") == schema
-
-
 # --------------------------------------------------------------------------------------------------
 # names
-
-
-def test_names_of_targets() -> None:
-    assert source_id(["shop", "a.b"]) == "shop.`a.b`"
-    assert table_name("{database}_{table}", "shop.`a.b`") == "shop_a.b"
-    assert table_name("{database}_{schema}_{table}", "db.public.orders") == "db_public_orders"
-    assert table_name("{table}", "server.shop.orders") == "orders"
-
-
-def test_targets_of_a_database() -> None:
-    assert str(DeltaDatabase("/lake/shop/").target("a.b").name) == "/lake/shop/a.b"  # type: ignore[union-attr]
-    assert DeltaDatabase("shop").target("a.b").sql_name == "`shop`.`a.b`"  # type: ignore[union-attr]
-    assert IcebergDatabase("lake.shop").target("or`ders").sql_name == "`lake`.`shop`.`or``ders`"  # type: ignore[union-attr]
-    assert JdbcDatabase("jdbc:postgresql://db/x", schema="s").target("orders").table == "s.orders"  # type: ignore[union-attr]
 
 
 @pytest.mark.parametrize("name", ["../orders", "a/b", "..", "a\\b"])
@@ -525,10 +281,250 @@ def test_name_cannot_leave_the_folder(name: str, tmp_path: Path) -> None:
         DeltaDatabase(str(tmp_path)).target(name)
 
 
-def test_password_is_not_shown() -> None:
-    assert "secret" not in repr(
-        JdbcDatabase("jdbc:postgresql://db/x", password="secret", options={"sslpassword": "secret"})
+# --------------------------------------------------------------------------------------------------
+# facts
+
+
+def routed(
+    message: tuple[bytes | None, bytes | None],
+    selection: Selection = ALL,
+    format: str = "maxwell-json",
+) -> Routed:
+    return Router(get_format(format), selection).route("t", *message)
+
+
+def routed_of(format: str, message: tuple[bytes | None, bytes | None]) -> tuple[object, ...]:
+    """Return the table of a message with one row, the rows, the columns and the reason."""
+    found = routed(message, format=format)
+    return found.table, found.rows, {*found.names}, found.reason
+
+
+def extended(schema: TableSchema, column: str, message: Any, format: str, **options: Any) -> Any:
+    """Return a schema with a column that a message has."""
+    return extend(
+        schema,
+        [column],
+        {"shop.orders": [(*message, ())]},
+        format=get_format(format),
+        options=TableOptions(**options),
     )
+
+
+def shown(schema: TableSchema) -> tuple[str, tuple[str, ...]]:
+    return to_ddl(schema.columns), schema.primary_key
+
+
+def order(row: dict[str, Any], kind: str = "insert", database: str = "shop") -> Any:
+    return maxwell("orders", kind, row, database=database)
+
+
+def shard(row: dict[str, Any], *types: str) -> Any:
+    """Return a message of Canal with types of MySQL."""
+    return canal("orders", "INSERT", row, dict(zip(row, types, strict=True)))
+
+
+SOME = Selection(include=("shop[.].*",), exclude=("shop[.]tmp_.*",))
+SHARDS = shards_of(orders=TableOptions(shards="shop_[0-9]+[.]orders"))
+TRUNCATE = (
+    b'{"database": "shop_1", "table": "orders", "type": "TRUNCATE", "isDdl": true, "sql": '
+    b'"TRUNCATE orders"}'
+)
+NAMED = order({"id": 1, "name": "a"})
+PRICED = order({"id": 1, "name": "a", "price": 1.5})
+KEYLESS = (None, order({"id": 1})[1])
+PLACEHOLDER = {"id": 1, "name": "a", "doc": "__debezium_unavailable_value"}
+TOASTED = (
+    b'{"id": 1}',
+    json.dumps(
+        {"before": None, "after": PLACEHOLDER, "op": "u", "source": {"connector": "postgresql"}}
+    ).encode(),
+)
+ARRAY = {"doc": "ARRAY<INT>"}
+FIRST = shard({"id": 1, "name": "a"}, "int", "varchar(9)")
+SECOND = shard({"id": 1, "price": 1}, "int", "double")
+STORED = TableSchema(
+    "shop.orders",
+    columns("id INT NOT NULL, `a b` DECIMAL(9,2)"),
+    ("id",),
+    {"time_zone": "UTC"},
+    ("a note",),
+    stopped="why",
+)
+PASSWORD = JdbcDatabase(
+    "jdbc:postgresql://db/x", password="secret", options={"sslpassword": "secret"}
+)
+OF_SHOP: dict[str, Any] = {"source_key": ("id",), "named": ("shop", "orders")}
+FACTS: dict[str, tuple[object, object]] = {
+    "the table and the columns of a message": (
+        routed(order({"id": 1, "name": None, "price": 1.5})),
+        Routed(
+            *("shop.orders", 1, frozenset({"id", "price"})), absent=frozenset({"name"}), **OF_SHOP
+        ),
+    ),
+    "the table of a delete": (routed(order({"id": 1}, "delete")), Routed("shop.orders", **OF_SHOP)),
+    **{
+        f"the table of a message of {format}": (
+            routed_of(format, message),
+            (table, 1, {"id"}, ""),
+        )
+        for format, message, table in (
+            ("debezium-json", debezium("orders", "c", None, {"id": 1}), "shop.orders"),
+            ("canal-json", canal("orders", "INSERT", {"id": 1}, {"id": "int"}), "shop.orders"),
+            ("maxwell-json", maxwell("or.ders", "insert", {"id": 1}), "shop.`or.ders`"),
+            (
+                "ogg-json",
+                (None, b'{"table": "SHOP.ORDERS", "op_type": "I", "after": {"id": 1}}'),
+                "SHOP.ORDERS",
+            ),
+            ("debezium-flat-json", (b'{"id": 1}', b'{"id": 1, "__table": "orders"}'), "t"),
+            ("changelog-json", (None, b'{"op": "+I", "data": {"id": 1}}'), "t"),
+        )
+    },
+    "a flattened delete without a value belongs to the topic": (
+        routed((b'{"id": 1}', None), format="debezium-flat-json").table,
+        "t",
+    ),
+    "a tombstone": (
+        routed((b'{"id": 1}', None), format="debezium-json"),
+        Routed("", reason="TOMBSTONE"),
+    ),
+    "an included table": (routed(order({"id": 1}), SOME).table, "shop.orders"),
+    "an excluded table": (
+        routed(maxwell("tmp_1", "insert", {"id": 1}), SOME),
+        Routed("", reason="OTHER_TABLE", named=("shop", "tmp_1")),
+    ),
+    "a table that is not included": (
+        routed(order({"id": 1}, database="other"), SOME),
+        Routed("", reason="OTHER_TABLE", named=("other", "orders")),
+    ),
+    "a shard": (
+        routed(order({"id": 1}, database="shop_7"), SHARDS),
+        Routed(
+            *("shop.orders", 1, frozenset({"id"})),
+            shard="shop_7.orders",
+            source_key=("id",),
+            named=("shop_7", "orders"),
+        ),
+    ),
+    "a table that is no shard": (
+        routed(order({"id": 1}, database="shop_x"), SHARDS).table,
+        "shop_x.orders",
+    ),
+    "a TRUNCATE of a shard": (routed((None, TRUNCATE), SHARDS, "canal-json").table, "shop.orders"),
+    **{
+        f"options {options} of the tables {tables}": (misspelt(tables, options), found)
+        for tables, options, found in (
+            (["SHOP.ORDERS"], ["`SHOP.ORDERS`"], {"`SHOP.ORDERS`": "SHOP.ORDERS"}),
+            (["SHOP.ORDERS"], ['"SHOP"."ORDERS"'], {'"SHOP"."ORDERS"': "SHOP.ORDERS"}),
+            (["shop.order", "shop.orders"], ["SHOP.ORDERS"], {"SHOP.ORDERS": "shop.orders"}),
+            (["shop.orders", "SHOP.ORDERS"], ["SHOP.ORDERS"], {}),
+            (["shop.orders"], ["SHOP.ORDERS", "shop.orders"], {}),
+            (["shop.orders"], ["orders"], {}),
+        )
+    },
+    "columns with a value, and their key": (
+        shown(decided(order({"id": 1, "name": "a", "note": None}))),
+        ("id BIGINT NOT NULL, name STRING", ("id",)),
+    ),
+    "declared columns need no value, and are nullable": (
+        shown(decided(shard({"id": 1, "name": None}, "int", "varchar(9)"), format="canal-json")),
+        ("id INT NOT NULL, name STRING", ("id",)),
+    ),
+    "types of the user": (
+        shown(decided(PRICED, types={"price": "DOUBLE"}, exclude_columns="name")),
+        ("id BIGINT NOT NULL, price DOUBLE", ("id",)),
+    ),
+    "columns of the user": (
+        shown(decided(PRICED, schema="id INT, name STRING", primary_key="id")),
+        ("id INT NOT NULL, name STRING", ("id",)),
+    ),
+    "the key of the user": (decided(KEYLESS, primary_key="id").primary_key, ("id",)),
+    "new columns": (
+        new_columns(decided(NAMED), {"early", "id", "name"}, TableOptions()),
+        ["early"],
+    ),
+    "new columns that are excluded": (
+        new_columns(decided(NAMED), {"early"}, TableOptions(exclude_columns="early")),
+        [],
+    ),
+    "new columns are added at the end": (
+        shown(
+            extended(
+                decided(NAMED), "early", order({"early": True, "id": 1, "name": 7}), "maxwell-json"
+            )
+        ),
+        ("id BIGINT NOT NULL, name STRING, early BOOLEAN", ("id",)),
+    ),
+    "a column of which only the placeholder is known": (
+        shown(decided(TOASTED, format="debezium-json")),
+        ("id BIGINT NOT NULL, name STRING", ("id",)),
+    ),
+    "such a column with the type of the user": (
+        shown(decided(TOASTED, format="debezium-json", types=ARRAY)),
+        ("id BIGINT NOT NULL, name STRING, doc ARRAY<INT>", ("id",)),
+    ),
+    "such a column that is new": (
+        shown(
+            extended(
+                decided(TOASTED, format="debezium-json"),
+                *("doc", TOASTED, "debezium-json"),
+                types=ARRAY,
+            )
+        ),
+        ("id BIGINT NOT NULL, name STRING, doc ARRAY<INT>", ("id",)),
+    ),
+    "shards have the columns of all": (
+        shown(merged_schema(a=FIRST, b=SECOND)),
+        ("id INT NOT NULL, name STRING, price DOUBLE", ("id",)),
+    ),
+    "a shard without rows": (
+        shown(merged_schema(a=(None, None), b=FIRST)),
+        ("id INT NOT NULL, name STRING", ("id",)),
+    ),
+    "a new column is a question, too": (
+        extended(
+            TableSchema("t", columns("id INT NOT NULL"), ("id",), questions={"id": "?"}),
+            *("at", debezium("t", "c", None, {"id": 1, "at": 20454}), "debezium-json"),
+        ).questions.keys(),
+        {"id", "at"},
+    ),
+    "the file of a table is read back": (
+        TableSchema.from_json(STORED.to_json(), "file"),
+        STORED,
+    ),
+    "a name with a dot": (source_id(["shop", "a.b"]), "shop.`a.b`"),
+    **{
+        f"the target of {name} by {template}": (table_name(template, name), target)
+        for template, name, target in (
+            ("{database}_{table}", "shop.`a.b`", "shop_a.b"),
+            ("{database}_{schema}_{table}", "db.public.orders", "db_public_orders"),
+            ("{table}", "server.shop.orders", "orders"),
+        )
+    },
+    "a target in a folder": (
+        str(attrgetter("name")(DeltaDatabase("/lake/shop/").target("a.b"))),
+        "/lake/shop/a.b",
+    ),
+    "a target in a database": (
+        attrgetter("sql_name")(DeltaDatabase("shop").target("a.b")),
+        "`shop`.`a.b`",
+    ),
+    "a target of Iceberg": (
+        attrgetter("sql_name")(IcebergDatabase("lake.shop").target("or`ders")),
+        "`lake`.`shop`.`or``ders`",
+    ),
+    "a target of a database's schema": (
+        attrgetter("table")(JdbcDatabase("jdbc:postgresql://db/x", schema="s").target("orders")),
+        "s.orders",
+    ),
+    "a password is not shown": ("secret" in repr(PASSWORD), False),
+}
+"""Facts, and what they must be."""
+
+
+@pytest.mark.parametrize(("fact", "expected"), FACTS.values(), ids=FACTS)
+def test_a_fact_of_routes_schemas_and_names(fact: object, expected: object) -> None:
+    assert fact == expected
 
 
 test_error_texts = error_test(
@@ -561,6 +557,23 @@ test_error_texts = error_test(
             [""],
             {"shop.orders": [(*maxwell("orders", "insert", {"id": 1, "": 2}), ())]},
             format=get_format("maxwell-json"),
+            options=TableOptions(),
+        ),
+        "an unknown primary key": lambda: decided(KEYLESS),
+        "a new column of which only the placeholder is known": lambda: extended(
+            decided(TOASTED, format="debezium-json"), "doc", TOASTED, "debezium-json"
+        ),
+        "types of shards that contradict each other": lambda: merged_schema(
+            a=FIRST, b=shard({"id": 1, "name": 2}, "int", "int")
+        ),
+        "types of a new column of shards that contradict each other": lambda: extend(
+            merged_schema(a=FIRST),
+            ["price"],
+            {
+                name: [(*shard({"id": 1, "price": 1}, "int", kind), ())]
+                for name, kind in (("a", "double"), ("b", "int"))
+            },
+            format=get_format("canal-json"),
             options=TableOptions(),
         ),
         "shards have the columns of all": lambda: merged_schema(a=(None, None)),

@@ -13,9 +13,7 @@ from cdc_formats import Event, Format, columns, read_object
 from cdc_formats.avro.reader import AvroSchema
 from cdc_formats.avro.schema_registry import Registry
 from cdc_formats.errors import (
-    ArgumentError,
     DecodeError,
-    FormatOptionError,
     InferenceError,
 )
 from cdc_formats.registry import get_format
@@ -30,7 +28,7 @@ from cdc_formats.topics.inference.source_types import (
 )
 from cdc_formats.topics.profile import profile_records
 from cdc_formats.values.connect_schema import CONNECT
-from tests.support.error_texts import error_test
+from tests.support.error_texts import error_test, text_test
 from tests.support.paths import TOPICS
 from tests.support.replay import producers, truth
 from tests.support.samples import recorded, sample
@@ -60,12 +58,12 @@ def type_of(*values: object, format: str = "changelog-json") -> str:
     return str(of_values(*values, format=format).columns[1].type)
 
 
-def raw(text: str, format: str = "changelog-json") -> str:
+def raw(text: str) -> str:
     """Return the type of a column whose values are JSON text."""
     values = [b'{"op":"+I","data":{"x":%s}}' % part.encode() for part in text.split()]
-    if format == "debezium-json":
-        values = [b'{"op":"c","after":{"x":%s}}' % part.encode() for part in text.split()]
-    return str(infer_schema([(None, value) for value in values], format=format).columns[0].type)
+    return str(
+        infer_schema([(None, value) for value in values], format="changelog-json").columns[0].type
+    )
 
 
 # --------------------------------------------------------------------------------------------------
@@ -136,89 +134,11 @@ def test_text_is_a_time_only_if_every_value_is_iso_text(values: list, expected: 
     assert type_of(*values) == expected
 
 
-def test_units_are_not_guessed_and_a_note_names_the_declaration() -> None:
-    inferred = of_values(1735787045123, 1735787045124, format="debezium-json")
-    assert str(inferred.columns[1].type) == "BIGINT"
-    (note,) = inferred.evidence[1].notes
-    assert (
-        "its unit is not in the message: if it is one, declare it, and time_precision_mode" in note
-    )
-    assert f"note on x: {note}" in str(inferred)
-    assert of_values(1735787045123).evidence[1].notes == ()
-
-
-@pytest.mark.parametrize(
-    ("values", "expected"),
-    [
-        (
-            ["DEQ=", "ai8="],
-            (
-                "if it is a DECIMAL, declare it, and decimal_handling_mode='precise' (its scale is "
-                "not in the message)"
-            ),
-        ),
-        (["9.50", "-1"], "if it is a DECIMAL, declare it, and decimal_handling_mode='string'"),
-        ([None], "only nulls were seen"),
-        ([1, "x"], "values of several kinds"),
-    ],
-)
-def test_a_doubtful_column_is_noted(values: list, expected: str) -> None:
-    inferred = of_values(*values, format="debezium-json")
-    assert str(inferred.columns[1].type) == "STRING"
-    assert any(expected in note for note in inferred.evidence[1].notes)
-
-
-def test_text_that_could_be_base64_by_chance_is_not_noted() -> None:
-    assert of_values("bike", "scooters", format="debezium-json").evidence[1].notes == ()
-
-
-def test_the_placeholder_is_not_counted_as_a_value() -> None:
-    mark = "__debezium_unavailable_value"
-    inferred = of_values(
-        [1, 2], [mark], {mark: mark}, mark.encode().hex(), None, format="debezium-json"
-    )
-    assert str(inferred.columns[1].type) == "ARRAY<BIGINT>"
-    assert inferred.evidence[1].seen == {"array": 1, "null": 1}
-
-
-def test_columns_have_the_order_of_the_fullest_row_and_those_that_are_missing_are_nullable() -> (
-    None
-):
-    rows = [{"id": 1, "old": 1}, {"id": 2, "new": "x", "more": 1, "old": 2}, {"more": 3, "id": 3}]
-    inferred = infer(
-        [{"type": "insert", "data": row, "primary_key_columns": ["id"]} for row in rows],
-        "maxwell-json",
-    )
-    assert inferred.ddl == "id BIGINT NOT NULL, new STRING, more BIGINT, old BIGINT"
-    assert inferred.evidence[3].notes == ("not in 1 of 3 rows",)
-
-
 def test_examples_are_shown_on_request_and_shortened() -> None:
     assert of_values("secret").evidence[1].examples == ()
     messages = [{"op": "+I", "data": {"x": value}} for value in ("a", None, "a", "b" * 100, "c")]
     assert infer(messages, examples=2).evidence[0].examples == ("a", "b" * 40 + "...")
     assert "secret" not in str(of_values("secret"))
-
-
-def test_types_are_read_from_mongodb_documents() -> None:
-    document = {
-        "_id": {"$oid": "596e275826f08b2730779e1f"},
-        "price": {"$numberDecimal": "1.50"},
-        "round": {"$numberDecimal": "1E+1"},
-        "odd": {"$numberDecimal": "NaN"},
-        "ratio": 0.5,
-        "count": {"$numberLong": "5"},
-        "at": {"$date": {"$numberLong": "1589362330904"}},
-        "photo": {"$binary": "AA==", "$type": "00"},
-        "parts": [{"n": 1, "of": {"$undefined": True}}],
-    }
-    inferred = infer([{"op": "c", "after": json.dumps(document)}], "debezium-mongodb-json")
-    assert inferred.ddl == (
-        "_id STRING NOT NULL, price DECIMAL(38,18), round DECIMAL(38,18), odd DOUBLE, ratio "
-        "DOUBLE, count BIGINT, at TIMESTAMP, photo BINARY, parts ARRAY<STRUCT<n: BIGINT, of: "
-        "STRING>>"
-    )
-    assert inferred.primary_key == ("_id",)
 
 
 # --------------------------------------------------------------------------------------------------
@@ -238,8 +158,8 @@ def block(
         ],
     }
     payload = {
-        "before": None,
-        "after": row,
+        "before": row if op == "d" else None,
+        "after": None if op == "d" else row,
         "op": op,
         "source": {"db": "d", "table": "t", "connector": connector},
     }
@@ -251,73 +171,6 @@ def block(
 
 
 ID = {"type": "int32", "optional": False, "field": "id"}
-
-
-def test_a_schema_block_is_exact() -> None:
-    scenario = next(scenario for scenario in SCENARIOS if scenario.name == "schema-block")
-    inferred = infer_schema(scenario.records("debezium-json"), format="debezium-json")
-    assert inferred.ddl == (
-        "id INT NOT NULL, price DECIMAL(10,3), rounded DECIMAL(38,4), any_scale STRUCT<scale: INT "
-        "NOT NULL, value: BINARY NOT NULL>, prices ARRAY<DECIMAL(38,1)>, day DATE, connect_day "
-        "DATE, iso_day DATE, time_ms TIME(3), time_us TIME(6), time_ns TIME(6), connect_time "
-        "TIME(3), iso_time TIME, at_ms TIMESTAMP_NTZ(3), at_us TIMESTAMP_NTZ(6), at_ns "
-        "TIMESTAMP_NTZ(9), connect_at TIMESTAMP_NTZ(3), iso_at TIMESTAMP_NTZ, zoned TIMESTAMP, "
-        "zoned_time STRING, lasts INTERVAL DAY TO SECOND, unsigned BIGINT, data BINARY, document "
-        "STRING, number DOUBLE"
-    )
-    assert inferred.primary_key == ("id",)
-    assert inferred.format_options == {
-        "schema_include": True,
-        "decimal_handling_mode": "precise",
-        "time_precision_mode": "connect",
-    }
-    assert {each.certainty for each in inferred.evidence} == {"schema block"}
-    assert inferred.evidence[1].source_type == "org.apache.kafka.connect.data.Decimal"
-    assert inferred.notes == ()
-
-
-def test_a_guessed_decimal_has_room_and_a_note_names_the_declaration() -> None:
-    inferred = of_values(1.5)
-    decoder = get_format("changelog-json").decoder(inferred.columns)
-    assert decoder.decode(None, b'{"op":"+I","data":{"id":true,"x":1.25}}')[0].row == (
-        True,
-        f"1.25{'0' * 16}",
-    )
-    (note,) = inferred.evidence[1].notes
-    assert note == (
-        "a number with a fraction, and a value with more digits than this type is an error: "
-        "declare the source's DECIMAL(p,s), or DOUBLE"
-    )
-    assert f"note on x: {note}" in str(inferred)
-    assert of_values([1.5]).evidence[1].notes == of_values({"a": 1.5}).evidence[1].notes == (note,)
-    assert of_values(1, 2**70).evidence[1].notes == ()
-
-
-def test_a_fraction_of_debeziums_is_a_double_unless_it_has_more_digits() -> None:
-    inferred = of_values(1.5, 2.25, format="debezium-json")
-    assert str(inferred.columns[1].type) == "DOUBLE"
-    assert inferred.evidence[1].notes == (
-        (
-            "a number with a fraction: if the source's column is a DECIMAL, declare it, since a "
-            "DOUBLE holds 15 digits"
-        ),
-    )
-    assert raw("1.5 12345678901234.5678", "debezium-json") == "DECIMAL(38,18)"
-
-
-def test_negative_mysql_keys_get_a_note_on_unsigned_types() -> None:
-    number = {"type": "int64", "optional": False, "field": "id"}
-    for connector in ("mysql", "mariadb", ""):
-        inferred = infer_schema([block(number, id=-1, connector=connector)], format="debezium-json")
-        assert inferred.ddl == "id BIGINT NOT NULL"
-        (note,) = inferred.evidence[0].notes
-        assert note == (
-            "it has negative numbers: if the source's column is an unsigned BIGINT, declare "
-            "DECIMAL(20,0), and bigint_unsigned_handling_mode='long'"
-        )
-        assert "bigint_unsigned_handling_mode" not in inferred.format_options
-    for message in (block(number, id=-1), block(number, id=1, connector="mysql")):
-        assert infer_schema([message], format="debezium-json").evidence[0].notes == ()
 
 
 @pytest.mark.parametrize(
@@ -351,120 +204,6 @@ def test_numbers_and_base64_get_a_note_on_unsigned_types_if_the_source_has_them(
     assert "bigint_unsigned_handling_mode" not in " ".join(long_text.evidence[1].notes)
 
 
-def test_a_decimal_without_precision_may_be_an_unsigned_bigint() -> None:
-    number = {
-        "type": "bytes",
-        "name": "org.apache.kafka.connect.data.Decimal",
-        "parameters": {"scale": "0"},
-        "field": "n",
-    }
-    inferred = infer_schema(
-        [block(ID, number, id=1, n="AP//////////", connector="mysql")], format="debezium-json"
-    )
-    assert str(inferred.columns[1].type) == "DECIMAL(38,0)"
-    assert (
-        "an unsigned BIGINT (bigint.unsigned.handling.mode=precise) is DECIMAL(20,0)"
-        in inferred.evidence[1].notes[0]
-    )
-
-
-def test_mysql_times_are_intervals_and_the_source_type_identifies_an_unsigned_bigint() -> None:
-    time = {"type": "int64", "optional": True, "name": "io.debezium.time.MicroTime", "field": "t"}
-    parameters = {"__debezium.source.column.type": "BIGINT UNSIGNED"}
-    number = {"type": "int64", "optional": True, "parameters": parameters, "field": "n"}
-    inferred = infer_schema(
-        [block(ID, time, number, connector="mysql", id=1, t=-1, n=-1)], format="debezium-json"
-    )
-    assert inferred.ddl == "id INT NOT NULL, t INTERVAL DAY TO SECOND, n DECIMAL(20,0)"
-    assert inferred.format_options["bigint_unsigned_handling_mode"] == "long"
-    assert inferred.notes == ()
-
-
-def test_a_schema_that_changes_is_widened_and_a_new_column_is_nullable() -> None:
-    narrow = {"type": "int32", "optional": False, "field": "n"}
-    wide, added = (
-        {**narrow, "type": "int64"},
-        {"type": "string", "optional": False, "field": "added"},
-    )
-    inferred = infer_schema(
-        [block(ID, narrow, id=1, n=1), block(ID, wide, added, id=2, n=2, added="x")],
-        format="debezium-json",
-    )
-    assert inferred.ddl == "id INT NOT NULL, n BIGINT NOT NULL, added STRING"
-    assert inferred.evidence[1].notes == ("its type changes in the sample: the wider one is used",)
-
-
-def test_some_bare_messages_leave_schema_include_unset() -> None:
-    bare = (b'{"id": 1}', b'{"op": "c", "after": {"id": 1}}')
-    assert (
-        "schema_include"
-        not in infer_schema([block(ID, id=1), bare], format="debezium-json").format_options
-    )
-
-
-def test_a_schema_block_of_only_the_images_describes_the_row() -> None:
-    image = {
-        "type": "struct",
-        "fields": [
-            {**ID, "optional": False},
-            {"field": "name", "type": "string", "optional": True},
-        ],
-    }
-    schema = {
-        "type": "struct",
-        "fields": [{**image, "field": name, "optional": True} for name in ("before", "after")],
-    }
-    payload = {
-        "before": None,
-        "after": {"id": 1, "name": "bolt"},
-        "op": "c",
-        "source": {"db": "shop", "table": "parts"},
-    }
-    inferred = infer([{"schema": schema, "payload": payload}], "debezium-json")
-    assert (inferred.ddl, inferred.notes) == ("id INT NOT NULL, name STRING", ())
-    assert {each.certainty for each in inferred.evidence} == {"schema block"}
-    row = {
-        "schema": {**schema, "fields": [{"field": "after", "type": "string"}]},
-        "payload": {"after": "noon"},
-    }
-    assert infer([row], "debezium-flat-json", [b'{"after": "noon"}']).ddl == "after STRING NOT NULL"
-
-
-def test_flattened_rows_without_keys_are_keyless_and_added_fields_are_not_columns() -> None:
-    row = {"id": 1, "__op": "c", "__deleted": "false", "__table": "t", "__db": "d"}
-    inferred = infer([row], "debezium-flat-json")
-    assert (inferred.ddl, inferred.primary_key, inferred.tables) == ("id BIGINT", (), ("d.t",))
-    assert inferred.format_options == {"keyless": True}
-    assert inferred.notes == ()
-    assert infer([row], "debezium-flat-json", [b'{"id": 1}']).format_options == {}
-
-
-def test_deletes_are_enough_where_their_messages_declare_the_columns() -> None:
-    key, value = block(
-        ID, {"field": "name", "type": "string", "optional": True}, op="d", id=1, name=None
-    )
-    message = json.loads(value)
-    message["payload"] |= {"before": {"id": 1, "name": ""}, "after": None}
-    inferred = infer_schema([(key, json.dumps(message).encode())], format="debezium-json")
-    assert (inferred.ddl, inferred.primary_key, inferred.tables) == (
-        "id INT NOT NULL, name STRING",
-        ("id",),
-        ("d.t",),
-    )
-    assert inferred.notes == (
-        "the sample has only deletes: the columns are those that its messages declare",
-    )
-    delete = {**canal({"id": "int", "name": "text"}, {"id": "1", "name": "a"}), "type": "DELETE"}
-    assert infer([delete], "canal-json").ddl == "id INT NOT NULL, name STRING"
-    with pytest.raises(InferenceError, match="has no row of canal-json"):
-        infer([{**delete, "mysqlType": None}], "canal-json")
-    other = {**canal({"id": "int"}, {"id": "1"}), "table": "u"}
-    with pytest.raises(
-        InferenceError, match=r"several tables: d\.t \(1 changes\), d\.u \(1 changes\)"
-    ):
-        infer([delete, other], "canal-json")
-
-
 def test_columns_that_differ_by_case_alone_are_no_fault_of_the_producer() -> None:
     messages = [canal(None, {"id": "1", "K1": "x"}), canal(None, {"id": "2", "k1": "y"})]
     inferred = infer(messages, "canal-json")
@@ -488,36 +227,6 @@ def canal(mysql: dict | None, row: dict, **more) -> dict:
         "pkNames": ["id"],
         **more,
     }
-
-
-def test_canal_types_are_mysqls() -> None:
-    types = {
-        "id": "int(10) unsigned",
-        "label": "ENUM('a','b')",
-        "named": "enum('a','b')",
-        "at": "timestamp(3)",
-        "bare": "decimal",
-        "odd": "polygonish",
-    }
-    row = {
-        "id": "1",
-        "label": "2",
-        "named": "b",
-        "at": "2025-01-02 03:04:05.123",
-        "bare": "1.5",
-        "odd": "x",
-    }
-    inferred = infer([canal(types, row)], "canal-json")
-    assert inferred.ddl == (
-        "id BIGINT NOT NULL, label INT, named STRING, at TIMESTAMP_NTZ(3), bare DECIMAL(38,"
-        "18), odd STRING"
-    )
-    assert [each.certainty for each in inferred.evidence] == [*["mysqlType"] * 5, "values"]
-    assert "set time_zone to read it as TIMESTAMP" in inferred.evidence[3].notes[0]
-    assert (
-        str(infer([canal(types, row)], "canal-json", time_zone="UTC").columns[3].type)
-        == "TIMESTAMP(3)"
-    )
 
 
 @pytest.mark.parametrize(
@@ -546,17 +255,6 @@ def test_canal_types_of_statements(mysql: str, expected: str) -> None:
     )
 
 
-def test_canal_without_mysql_types_has_those_of_jdbc() -> None:
-    message = canal(
-        None,
-        {"id": "1", "at": "2025-01-02 03:04:05", "price": "1.5"},
-        sqlType={"id": 4, "at": 93, "price": 3},
-    )
-    inferred = infer([message], "canal-json")
-    assert inferred.ddl == "id BIGINT NOT NULL, at TIMESTAMP_NTZ, price DECIMAL(38,18)"
-    assert inferred.evidence[0].certainty == "sqlType"
-
-
 @pytest.mark.parametrize(
     ("key", "more", "expected"),
     [
@@ -579,118 +277,8 @@ def test_maxwell_primary_key(key: bytes | None, more: dict, expected: tuple) -> 
     assert infer([message], "maxwell-json", [key]).primary_key == expected
 
 
-def test_keys_of_debezium_goldengate_and_upserts() -> None:
-    assert infer(
-        [{"op": "c", "after": {"id": 1}}], "debezium-json", [b'{"id": 1}']
-    ).primary_key == ("id",)
-    assert infer(
-        [{"op_type": "I", "after": {"ID": 1}, "primary_keys": ["ID"]}], "ogg-json"
-    ).primary_key == ("ID",)
-    options = {"value_fields_include": "EXCEPT_KEY", "key_fields_prefix": "k_"}
-    inferred = infer([{"v": 1}], "upsert-kafka", [b'{"id": 1}'], **options)
-    assert (inferred.ddl, inferred.primary_key) == ("k_id BIGINT NOT NULL, v BIGINT", ("k_id",))
-    assert inferred.format_options == options
-    assert inferred.notes == ()
-
-
-@pytest.mark.parametrize(
-    ("keys", "reason"),
-    [
-        ([None, None], "the sample does not name one"),
-        ([b'{"id": 1}', b'{"n": 1}'], r"it changes in the sample, (id) and (n)"),
-        ([b'{"other": 1}', None], "the key has other, which no row has"),
-        ([b"7", b"no key"], "the sample does not name one"),
-    ],
-)
-def test_an_ambiguous_primary_key_is_none(keys: list, reason: str) -> None:
-    inferred = infer([{"op": "c", "after": {"id": 1, "n": 1}}] * 2, "debezium-json", keys)
-    assert inferred.primary_key == ()
-    assert reason in inferred.primary_key_reason
-    assert inferred.ddl == "id BIGINT, n BIGINT"
-
-
-def test_deletes_are_not_evidence_because_their_rows_may_be_fillers() -> None:
-    inferred = infer(
-        [
-            {"op": "c", "after": {"id": 1, "t": "2025-01-02"}},
-            {"op": "d", "before": {"id": 1, "t": ""}},
-        ],
-        "debezium-json",
-    )
-    assert inferred.ddl == "id BIGINT, t DATE"
-    assert inferred.rows == 1
-
-
 # --------------------------------------------------------------------------------------------------
 # the sample
-
-
-def test_several_tables_are_an_error_that_lists_them_unless_a_filter_selects_them() -> None:
-    rows = [("a", 1), ("b", 2), ("a", 3)]
-    messages = [
-        {"type": "insert", "database": "d", "table": table, "data": {"id": number}}
-        for table, number in rows
-    ]
-    with pytest.raises(
-        InferenceError,
-        match=r"several tables: d\.a \(2 changes\), d\.b \(1 changes\); choose one with table_include",
-    ):
-        infer(messages, "maxwell-json")
-    one = infer(messages, "maxwell-json", table_include="a")
-    assert (one.rows, one.tables, one.ignored) == (2, ("d.a",), {"OTHER_TABLE": 1})
-    both = infer(messages, "maxwell-json", table_include="a|b")
-    assert both.rows == 3
-    assert both.notes == ("the filters select 2 tables, which are read as one",)
-
-
-def test_records_that_cannot_be_read_are_noted_without_their_data() -> None:
-    inferred = infer_schema(
-        [(None, b'{"op": "+I", "data": {"id": 1}}'), (None, b'{"op": "secret"}')],
-        format="changelog-json",
-    )
-    assert inferred.ddl == "id BIGINT"
-    assert (
-        "1 records could not be read, the first: [UNKNOWN_OPERATION] op is none of"
-        in inferred.notes[0]
-    )
-    assert not any("secret" in note for note in inferred.notes)
-
-
-def test_records_that_fail_with_the_inferred_schema_are_noted() -> None:
-    micro = {"type": "int64", "optional": True, "name": "io.debezium.time.MicroTime", "field": "t"}
-    inferred = infer_schema([block(ID, micro, id=1, t=86_400_000_000)], format="debezium-json")
-    (note,) = inferred.notes
-    assert note.startswith(
-        "1 records of the sample do not decode with this schema, the first: [TYPE_CONVERSION] "
-        "expected `TIME(6)`"
-    )
-    assert "86400000000" not in note
-
-
-def test_json_nulls_of_an_upsert_topic_are_noted() -> None:
-    inferred = infer_schema(
-        [(b'{"id": 1}', b'{"id": 1}'), (b'{"id": 1}', b"null")], format="upsert-kafka"
-    )
-    assert "1 values are JSON's null" in inferred.notes[0]
-    inferred = infer_schema(
-        [(b'{"id": 1}', b'{"id": 1}'), (b'{"id": 1}', b"null")],
-        format="upsert-kafka",
-        json_null="delete",
-    )
-    assert inferred.notes == ()
-
-
-def test_a_custom_formats_schema_is_inferred_from_values() -> None:
-    class Plain(Format):
-        identifier = "plain-of-test"
-
-        def read(self, key, value):
-            return [Event.insert(read_object(value))]
-
-    assert (
-        infer_schema([(None, b'{"id": 1, "at": "2025-01-02"}')], format=Plain()).ddl
-        == "id BIGINT, at DATE"
-    )
 
 
 def test_to_dict_returns_json_values() -> None:
@@ -1032,23 +620,6 @@ ROW = record(
 )
 
 
-@pytest.mark.parametrize("key_format", ["avro-confluent", "json"])
-def test_columns_and_key_of_upserts_come_from_the_records_schemas(key_format: str) -> None:
-    key = b'{"id":1}' if key_format == "json" else avro_bytes("upsert-key", KEY, {"id": 1})
-    records = [
-        (key, avro_bytes("upsert-value", ROW, {"id": 1, "at": at})) for at in (None, 1735787045123)
-    ]
-    options = {
-        "key_format": key_format,
-        "value_format": "avro-confluent",
-        "avro_confluent_url": URL,
-    }
-    inferred = infer_schema([*records, (key, None)], format="upsert-kafka", **options)
-    assert (inferred.ddl, inferred.primary_key) == ("id INT NOT NULL, at TIMESTAMP(3)", ("id",))
-    assert (inferred.rows, inferred.ignored, inferred.notes) == (2, {"TOMBSTONE": 1}, ())
-    assert {each.certainty for each in inferred.evidence} == {"schema registry"}
-
-
 @pytest.mark.parametrize(
     "options", [{}, {"value_fields_include": "EXCEPT_KEY", "key_fields_prefix": "k_"}]
 )
@@ -1078,17 +649,6 @@ def test_columns_of_an_avro_key_that_the_value_lacks(options: dict[str, str]) ->
     assert (table.schema.ddl, table.primary_key) == (inferred.ddl, inferred.primary_key)
 
 
-def test_columns_of_a_json_key_that_the_value_lacks() -> None:
-    inferred = infer_schema(
-        [(b'{"id":1,"shop":"a"}', b'{"shop":"a","name":"bolt"}')], format="upsert-kafka"
-    )
-    assert (inferred.ddl, inferred.primary_key) == (
-        "id BIGINT NOT NULL, shop STRING NOT NULL, name STRING",
-        ("id", "shop"),
-    )
-    assert inferred.notes == ()
-
-
 def envelope(row: dict) -> dict:
     source = record(
         {"name": "db", "type": "string"},
@@ -1113,35 +673,6 @@ def event(table: str, row: dict, after: dict) -> tuple[bytes, bytes]:
     return avro_bytes(f"{table}-key", KEY, {"id": 1}), avro_bytes(
         f"{table}-value", envelope(row), value
     )
-
-
-def test_envelopes_of_a_schema_that_changes_and_of_several_tables() -> None:
-    wider = record({"name": "id", "type": "long"}, {"name": "more", "type": "string"})
-    narrow = record({"name": "id", "type": "int"})
-    records = [event("a", narrow, {"id": 1}), event("a", wider, {"id": 2, "more": "x"})]
-    inferred = infer_schema(records, format="debezium-avro-confluent", url=URL)
-    assert (inferred.ddl, inferred.primary_key, inferred.tables) == (
-        "id BIGINT NOT NULL, more STRING",
-        ("id",),
-        ("d.a",),
-    )
-    assert inferred.notes == ()
-    records.append(event("b", narrow, {"id": 1}))
-    with pytest.raises(
-        InferenceError,
-        match=r"several tables: d\.a \(2 changes\), d\.b \(1 changes\); choose one with table_include",
-    ):
-        infer_schema(records, format="debezium-avro-confluent", url=URL)
-    one = infer_schema(records, format="debezium-avro-confluent", url=URL, table_include="b")
-    assert (one.ddl, one.ignored) == ("id INT NOT NULL", {"OTHER_TABLE": 2})
-
-
-def test_vectors_give_the_schema_they_were_written_with() -> None:
-    (scenario,) = (scenario for scenario in SCENARIOS if scenario.name == "product")
-    vector = scenario.vector("debezium-avro-confluent")
-    inferred = infer_schema(vector.records, format="debezium-avro-confluent", **vector.options)
-    assert inferred.ddl == "id INT NOT NULL, name STRING, description STRING, weight DECIMAL(10,3)"
-    assert inferred.notes == ()
 
 
 # --------------------------------------------------------------------------------------------------
@@ -1185,20 +716,302 @@ def test_a_subject_gives_the_columns_and_the_primary_key() -> None:
     assert "id BIGINT NOT NULL: schema registry" in str(inferred)
 
 
-def test_a_subject_that_describes_no_table_is_an_error() -> None:
-    register("text-value", "string")
-    for subject, text in {
-        "nowhere-value": "has no subject 'nowhere-value'",
-        "text-value": "does not describe a table",
-    }.items():
-        with pytest.raises(InferenceError, match=text):
-            infer_subject(subject, format="debezium-avro-confluent", url=URL)
-    with pytest.raises(ArgumentError, match="debezium-json does not use a schema registry"):
-        infer_subject("text-value", format="debezium-json")
-    with pytest.raises(FormatOptionError, match="url is not set"):
-        infer_subject("text-value", format="debezium-avro-confluent")
+# --------------------------------------------------------------------------------------------------
+# what a sample gives
 
 
+class Plain(Format):
+    """A format of another package."""
+
+    identifier = "plain-of-test"
+
+    def read(self, key, value):
+        return [Event.insert(read_object(value))]
+
+
+def vector_of(name: str, identifier: str, records: list | None = None) -> InferredSchema:
+    """Infer the schema of a scenario's records."""
+    vector = next(each for each in SCENARIOS if each.name == name).vector(identifier)
+    return infer_schema(vector.records, format=identifier, **vector.options)
+
+
+def debezium(*records: tuple, **options: Any) -> InferredSchema:
+    return infer_schema(records, format="debezium-json", **options)
+
+
+def rows_of_tables(**options: Any) -> InferredSchema:
+    """Infer the schema of a topic with the tables a, b and a again."""
+    rows = [("a", 1), ("b", 2), ("a", 3)]
+    return infer(
+        [
+            {"type": "insert", "database": "d", "table": table, "data": {"id": n}}
+            for table, n in rows
+        ],
+        "maxwell-json",
+        **options,
+    )
+
+
+def avro_events(*tables: str, **options: Any) -> InferredSchema:
+    """Infer the schema of Avro events, whose tables alternate between two schemas."""
+    narrow = record({"name": "id", "type": "int"})
+    wider = record({"name": "id", "type": "long"}, {"name": "more", "type": "string"})
+    rows = [(narrow, {"id": 1}), (wider, {"id": 2, "more": "x"}), (narrow, {"id": 3})]
+    events = [event(table, *row) for table, row in zip(tables, rows, strict=False)]
+    return infer_schema(events, format="debezium-avro-confluent", url=URL, **options)
+
+
+def avro_upserts(row: dict, value: dict, key_format: str, **options: Any) -> InferredSchema:
+    """Infer the schema of an upsert of a row in Avro, and of its delete."""
+    key = b'{"id":1}' if key_format == "json" else avro_bytes("apart-key", KEY, {"id": 1})
+    return infer_schema(
+        [(key, avro_bytes("apart-value", row, value)), (key, None)],
+        format="upsert-kafka",
+        key_format=key_format,
+        value_format="avro-confluent",
+        avro_confluent_url=URL,
+        **options,
+    )
+
+
+MARK = "__debezium_unavailable_value"
+NUMBER = {"type": "int64", "optional": False, "field": "id"}
+TIME = {"type": "int64", "optional": True, "name": "io.debezium.time.MicroTime", "field": "t"}
+NAME = {"field": "name", "type": "string", "optional": True}
+IMAGES = {
+    "type": "struct",
+    "fields": [
+        {"type": "struct", "fields": [ID, NAME], "field": name} for name in ("before", "after")
+    ],
+}
+FLAT_ROW = {"id": 1, "__op": "c", "__deleted": "false", "__table": "t", "__db": "d"}
+DELETE = {**canal({"id": "int", "name": "text"}, {"id": "1", "name": "a"}), "type": "DELETE"}
+MYSQL = {
+    "id": "int(10) unsigned",
+    "label": "ENUM('a','b')",
+    "named": "enum('a','b')",
+    "at": "timestamp(3)",
+    "bare": "decimal",
+    "odd": "polygonish",
+}
+MYSQL_ROW = {
+    "id": "1",
+    "label": "2",
+    "named": "b",
+    "at": "2025-01-02 03:04:05.123",
+    "bare": "1.5",
+    "odd": "x",
+}
+UPSERT = {"value_fields_include": "EXCEPT_KEY", "key_fields_prefix": "k_"}
+UNIT = 1735787045123
+DOCUMENT = {
+    "_id": {"$oid": "596e275826f08b2730779e1f"},
+    "price": {"$numberDecimal": "1.50"},
+    "round": {"$numberDecimal": "1E+1"},
+    "odd": {"$numberDecimal": "NaN"},
+    "ratio": 0.5,
+    "count": {"$numberLong": "5"},
+    "at": {"$date": {"$numberLong": "1589362330904"}},
+    "photo": {"$binary": "AA==", "$type": "00"},
+    "parts": [{"n": 1, "of": {"$undefined": True}}],
+}
+test_texts = text_test(
+    __file__,
+    {
+        "a unit is not guessed": lambda: of_values(UNIT, UNIT + 1, format="debezium-json"),
+        "a number without a unit": lambda: of_values(UNIT),
+        "base64 may be a decimal": lambda: of_values("DEQ=", "ai8=", format="debezium-json"),
+        "text may be a decimal": lambda: of_values("9.50", "-1", format="debezium-json"),
+        "only nulls": lambda: of_values(None, format="debezium-json"),
+        "values of several kinds": lambda: of_values(1, "x", format="debezium-json"),
+        "text that could be base64 by chance": lambda: of_values(
+            "bike", "scooters", format="debezium-json"
+        ),
+        "the placeholder is not counted as a value": lambda: of_values(
+            [1, 2], [MARK], {MARK: MARK}, MARK.encode().hex(), None, format="debezium-json"
+        ),
+        "columns have the order of the fullest row, and those that are missing are nullable": lambda: (
+            infer(
+                [
+                    {"type": "insert", "data": row, "primary_key_columns": ["id"]}
+                    for row in (
+                        {"id": 1, "old": 1},
+                        {"id": 2, "new": "x", "more": 1, "old": 2},
+                        {"more": 3, "id": 3},
+                    )
+                ],
+                "maxwell-json",
+            )
+        ),
+        "documents of MongoDB": lambda: infer(
+            [{"op": "c", "after": json.dumps(DOCUMENT)}], "debezium-mongodb-json"
+        ),
+        "a schema block is exact": lambda: vector_of("schema-block", "debezium-json"),
+        "a guessed decimal has room": lambda: of_values(1.5),
+        "guessed decimals in an array": lambda: of_values([1.5]),
+        "guessed decimals in an object": lambda: of_values({"a": 1.5}),
+        "a number beyond a BIGINT": lambda: of_values(1, 2**70),
+        "a fraction of Debezium's is a double": lambda: of_values(
+            1.5, 2.25, format="debezium-json"
+        ),
+        "a fraction of Debezium's with more digits": lambda: debezium(
+            *(
+                (None, b'{"op":"c","after":{"x":%s}}' % text)
+                for text in (b"1.5", b"12345678901234.5678")
+            )
+        ),
+        **{
+            f"a negative key of {connector or 'an unknown source'}": lambda connector=connector: (
+                debezium(block(NUMBER, id=-1, connector=connector))
+            )
+            for connector in ("mysql", "mariadb", "")
+        },
+        "a negative key of PostgreSQL": lambda: debezium(block(NUMBER, id=-1)),
+        "a positive key of MySQL": lambda: debezium(block(NUMBER, id=1, connector="mysql")),
+        "a decimal without a precision may be an unsigned BIGINT": lambda: debezium(
+            block(
+                ID,
+                {
+                    "type": "bytes",
+                    "name": CONNECT + "Decimal",
+                    "parameters": {"scale": "0"},
+                    "field": "n",
+                },
+                id=1,
+                n="AP//////////",
+                connector="mysql",
+            )
+        ),
+        "times of MySQL are intervals, and the type of the source is known": lambda: debezium(
+            block(
+                ID,
+                TIME,
+                {
+                    "type": "int64",
+                    "optional": True,
+                    "parameters": {"__debezium.source.column.type": "BIGINT UNSIGNED"},
+                    "field": "n",
+                },
+                connector="mysql",
+                id=1,
+                t=-1,
+                n=-1,
+            )
+        ),
+        "a schema that changes is widened, and a new column is nullable": lambda: debezium(
+            block(ID, {**ID, "field": "n"}, id=1, n=1),
+            block(ID, {**NUMBER, "field": "n"}, {**NAME, "optional": False}, id=2, n=2, name="x"),
+        ),
+        "some messages have no schema block": lambda: debezium(
+            block(ID, id=1), (b'{"id": 1}', b'{"op": "c", "after": {"id": 1}}')
+        ),
+        "a schema block of only the images": lambda: infer(
+            [
+                {
+                    "schema": IMAGES,
+                    "payload": {
+                        "before": None,
+                        "after": {"id": 1, "name": "bolt"},
+                        "op": "c",
+                        "source": {"db": "shop", "table": "parts"},
+                    },
+                }
+            ],
+            "debezium-json",
+        ),
+        "a schema block of a row with a column after": lambda: infer(
+            [
+                {
+                    "schema": {**IMAGES, "fields": [{"field": "after", "type": "string"}]},
+                    "payload": {"after": "noon"},
+                }
+            ],
+            "debezium-flat-json",
+            [b'{"after": "noon"}'],
+        ),
+        "a flattened row without a key, whose added fields are no columns": lambda: infer(
+            [FLAT_ROW], "debezium-flat-json"
+        ),
+        "a flattened row with a key": lambda: infer(
+            [FLAT_ROW], "debezium-flat-json", [b'{"id": 1}']
+        ),
+        "a delete with a schema block": lambda: debezium(block(ID, NAME, op="d", id=1, name="")),
+        "a delete with types of MySQL": lambda: infer([DELETE], "canal-json"),
+        "types of MySQL": lambda: infer([canal(MYSQL, MYSQL_ROW)], "canal-json"),
+        "types of MySQL in a time zone": lambda: infer(
+            [canal(MYSQL, MYSQL_ROW)], "canal-json", time_zone="UTC"
+        ),
+        "types of JDBC": lambda: infer(
+            [
+                canal(
+                    None,
+                    {"id": "1", "at": "2025-01-02 03:04:05", "price": "1.5"},
+                    sqlType={"id": 4, "at": 93, "price": 3},
+                )
+            ],
+            "canal-json",
+        ),
+        "a key of Debezium": lambda: infer(
+            [{"op": "c", "after": {"id": 1}}], "debezium-json", [b'{"id": 1}']
+        ),
+        "a key of GoldenGate": lambda: infer(
+            [{"op_type": "I", "after": {"ID": 1}, "primary_keys": ["ID"]}], "ogg-json"
+        ),
+        "a key of upserts": lambda: infer([{"v": 1}], "upsert-kafka", [b'{"id": 1}'], **UPSERT),
+        **{
+            f"an ambiguous key, {keys}": lambda keys=keys: infer(
+                [{"op": "c", "after": {"id": 1, "n": 1}}] * 2, "debezium-json", keys
+            )
+            for keys in (
+                (None, None),
+                (b'{"id": 1}', b'{"n": 1}'),
+                (b'{"other": 1}', None),
+                (b"7", b"no key"),
+            )
+        },
+        "a delete is no evidence, because its row may have fillers": lambda: infer(
+            [
+                {"op": "c", "after": {"id": 1, "t": "2025-01-02"}},
+                {"op": "d", "before": {"id": 1, "t": ""}},
+            ],
+            "debezium-json",
+        ),
+        "one of several tables": lambda: rows_of_tables(table_include="a"),
+        "several tables that are selected": lambda: rows_of_tables(table_include="a|b"),
+        "a record that cannot be read is noted without its data": lambda: infer(
+            [{"op": "+I", "data": {"id": 1}}, {"op": "secret"}]
+        ),
+        "a record that fails with the inferred schema is noted": lambda: debezium(
+            block(ID, TIME, id=1, t=86_400_000_000)
+        ),
+        "a null of JSON in a topic of upserts": lambda: infer_schema(
+            [(b'{"id": 1}', b'{"id": 1}'), (b'{"id": 1}', b"null")], format="upsert-kafka"
+        ),
+        "a null of JSON that is a delete": lambda: infer_schema(
+            [(b'{"id": 1}', b'{"id": 1}'), (b'{"id": 1}', b"null")],
+            format="upsert-kafka",
+            json_null="delete",
+        ),
+        "a format of another package": lambda: infer_schema(
+            [(None, b'{"id": 1, "at": "2025-01-02"}')], format=Plain()
+        ),
+        "a key in JSON that the value lacks": lambda: infer_schema(
+            [(b'{"id":1,"shop":"a"}', b'{"shop":"a","name":"bolt"}')], format="upsert-kafka"
+        ),
+        "Avro of a schema that changes": lambda: avro_events("a", "a"),
+        "Avro of several tables": lambda: avro_events("a", "a", "b", table_include="b"),
+        "the schema of a vector in Avro": lambda: vector_of("product", "debezium-avro-confluent"),
+        **{
+            f"upserts in Avro with a key in {key_format}": lambda key_format=key_format: (
+                avro_upserts(ROW, {"id": 1, "at": UNIT}, key_format)
+            )
+            for key_format in ("avro-confluent", "json")
+        },
+    },
+)
+
+
+register("text-value", "string")
 test_error_texts = error_test(
     __file__,
     {
@@ -1244,6 +1057,28 @@ test_error_texts = error_test(
                     {"type": "array"},
                     {"type": "map", "keys": {"type": "string"}},
                     {"type": "int128"},
+                ],
+                1,
+            )
+        },
+        "several tables": rows_of_tables,
+        "several tables in Avro": lambda: avro_events("a", "a", "b"),
+        "a delete without types has no row": lambda: infer(
+            [{**DELETE, "mysqlType": None}], "canal-json"
+        ),
+        "a delete and a row of several tables": lambda: infer(
+            [DELETE, {**canal({"id": "int"}, {"id": "1"}), "table": "u"}], "canal-json"
+        ),
+        **{
+            f"a subject that describes no table, {number}": lambda arguments=arguments: (
+                infer_subject(**arguments)
+            )
+            for number, arguments in enumerate(
+                [
+                    {"subject": "nowhere-value", "format": "debezium-avro-confluent", "url": URL},
+                    {"subject": "text-value", "format": "debezium-avro-confluent", "url": URL},
+                    {"subject": "text-value", "format": "debezium-json"},
+                    {"subject": "text-value", "format": "debezium-avro-confluent"},
                 ],
                 1,
             )

@@ -5,8 +5,10 @@ import json
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from html.parser import HTMLParser
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -287,12 +289,6 @@ def schemas() -> Iterator[str]:
         yield front.url
 
 
-def test_each_recording_exists() -> None:
-    assert {path.name.removesuffix(".jsonl.gz") for path in RECORDS.glob("*.jsonl.gz")} == set(
-        FORMATS
-    )
-
-
 @pytest.mark.parametrize("name", FORMATS)
 def test_the_format_of_a_recorded_topic(name: str, schemas: str) -> None:
     assert profile_records(recorded(name), url=schemas).format == FORMATS[name]
@@ -309,127 +305,12 @@ def test_the_format_of_a_vector(path: Path) -> None:
     assert profile.format == path.stem
 
 
-def test_there_are_vectors_of_many_formats() -> None:
-    assert len(VECTOR_FILES) >= 8
-
-
-def test_evidence_names_the_fields_and_equal_candidates_are_listed() -> None:
-    profile = profile_records(recorded("dbz34-mariadb-json.inventory.customers"))
-    values = profile.candidates[0].values
-    assert profile.reason == f"{values} of {values} values have before, after, op, source and ts_ms"
-    assert [each.identifier for each in profile.candidates[:3]] == [
-        "debezium-json",
-        "upsert-kafka",
-        "debezium-flat-json",
-    ]
-    assert (
-        profile.candidates[1].evidence
-        == f"reads any JSON object as a row: {values} of {values} values"
-    )
-    assert not profile.candidates[1].specific
-    refused = next(each for each in profile.candidates if each.identifier == "canal-json")
-    assert (refused.read, refused.refused) == (0, values)
-    assert "`type` is missing" in refused.error
-
-
-TIDB = {
-    "database": "d",
-    "table": "t",
-    "isDdl": False,
-    "type": "INSERT",
-    "data": [{"id": "1"}],
-    "old": None,
-    "pkNames": ["id"],
-}
-
-
-@pytest.mark.parametrize(
-    ("more", "format", "reason"),
-    [
-        (
-            {"id": 0, "_tidb": {"commitTs": 5}},
-            "ticdc-canal-json",
-            "1 of 1 values have _tidb, data, type, isDdl, database and table",
-        ),
-        ({"id": 0}, "ticdc-canal-json", "1 have id 0, as TiCDC writes it"),
-        (
-            {"id": 7},
-            "canal-json",
-            "ticdc-canal-json would read as many values: check which one it is",
-        ),
-    ],
-)
-def test_canal_and_ticdc(more: dict[str, Any], format: str, reason: str) -> None:
-    profile = profile_records(messages({**TIDB, **more}, key=None))
-    assert profile.format == format
-    assert reason in profile.reason
-
-
-def test_avro_without_a_registry_names_the_required_option() -> None:
-    profile = profile_records(recorded("dbz34-mariadb-avro.inventory.evolving"))
-    assert profile.format is None
-    assert "values name a schema of a registry (id 10" in profile.reason
-    assert "pass url='https://...'" in profile.reason
-    assert {each.identifier for each in profile.candidates if each.requirement} == {
-        "debezium-avro-confluent",
-        "upsert-kafka",
-    }
-
-
 def test_avro_with_a_registry(schemas: str) -> None:
     profile = profile_records(recorded("dbz34-mariadb-avro.inventory.evolving"), url=schemas)
     assert "are Avro with a registry schema" in profile.reason
     assert profile.tables[0].primary_key == ("id",)
     assert profile.tables[0].kafka_key.startswith("yes: (id), equal to the row's in ")
     assert profile.tables[0].options == {"url": schemas}
-
-
-def test_an_unknown_format_has_the_nearest_candidate_with_its_errors() -> None:
-    profile = profile_records(
-        sample((b"k", b"<xml/>"), (b"k", b"a,b"), (None, b'{"op": "+I", "data": {"id": 1}}'))
-    )
-    assert profile.format is None
-    assert (
-        profile.reason
-        == "no format reads most of the 3 values; the nearest is changelog-json, with 1"
-    )
-    assert profile.values == {"text": 2, "JSON object": 1}
-    assert "not JSON" in profile.candidates[0].error
-    assert profile.tables == ()
-    assert "no format" in str(profile)
-    assert "not JSON" in str(profile)
-
-
-@pytest.mark.parametrize("records", [[], sample((b"k", None), (b"k", None))])
-def test_a_sample_without_a_value_has_no_format(records: list[SampledRecord]) -> None:
-    profile = profile_records(records, topic="empty")
-    assert (profile.format, profile.reason) == (
-        None,
-        "no record has a value to detect the format from",
-    )
-    assert profile.tombstones == len(records)
-    assert "empty" in profile._repr_html_()
-
-
-def test_a_partly_matching_specific_format_ranks_before_one_that_reads_any_object() -> None:
-    debezium = {"before": None, "after": {"id": 1}, "op": "c", "source": {}}
-    profile = profile_records(messages(*[debezium] * 6, *[{"id": 1}] * 4))
-    assert profile.format == "debezium-json"
-    assert profile.corrupt == 4
-    mostly = profile_records(messages(*[debezium] * 3, *[{"id": 1}] * 7))
-    assert mostly.format is None
-    assert "upsert-kafka" in [each.identifier for each in mostly.candidates]
-
-
-def test_plain_objects_are_upserts_if_they_have_keys() -> None:
-    profile = profile_records(messages({"id": 1, "name": "bike"}))
-    assert profile.format == "upsert-kafka"
-    assert "debezium-flat-json would read as many values" in profile.reason
-    without = profile_records(messages({"id": 1}, key=None))
-    assert without.format is None
-    errors = {each.identifier: each.error for each in without.candidates}
-    assert "the Kafka key is null" in errors["upsert-kafka"]
-    assert "the Kafka key is null" in errors["debezium-flat-json"]
 
 
 class Acme(Format):
@@ -466,20 +347,6 @@ class Unmakeable(Format):
 def other_formats(no_other_formats: None) -> None:
     for each in (Acme, Broken, Unmakeable):
         registry.register_format(each)
-
-
-def test_formats_of_other_packages_are_candidates(other_formats: None) -> None:
-    profile = profile_records(messages({"acme": {"id": 1}}, {"acme": {"id": 2}}))
-    assert (profile.format, profile.reason) == (
-        "acme-json",
-        "2 of 2 values are messages of this format",
-    )
-    assert profile.tables[0].kinds == {"+I": 2}
-    assert profile.tables[0].ddl == "id BIGINT"
-    by_name = {each.identifier: each for each in profile.candidates}
-    assert by_name["broken-json"].refused == 2
-    assert "KeyError: 'secret sauce'" in by_name["broken-json"].error
-    assert by_name["unmakeable-json"].requirement == "it cannot be tried: no licence"
 
 
 @pytest.mark.parametrize("value", ['{"id":1,"name":"bike"}', '{"name":"bike"}'])
@@ -528,18 +395,6 @@ def test_avro_values_without_fastavro_are_an_error_that_names_it() -> None:
     assert (done.stdout, done.stderr) == (expected, "")
 
 
-def test_a_given_format_is_not_detected_again() -> None:
-    profile = profile_records(
-        messages({"id": 1, "name": "bike"}), format="debezium-flat-json", add_fields_prefix="x_"
-    )
-    assert (profile.format, profile.reason, len(profile.candidates)) == (
-        "debezium-flat-json",
-        "as given",
-        1,
-    )
-    assert profile.tables[0].options == {"add_fields_prefix": "x_"}
-
-
 def test_a_registrys_secrets_never_appear(schemas: str) -> None:
     records = recorded("dbz34-mariadb-avro.inventory.evolving", 20)
     profile: TopicProfile = profile_records(
@@ -556,6 +411,197 @@ def test_a_registrys_secrets_never_appear(schemas: str) -> None:
     ]
     assert all("lovelace" not in text for text in shown)
     assert 'replace "..." with the secret' in profile.call()
+
+
+# --------------------------------------------------------------------------------------------------
+# facts
+
+
+def facts(profile: TopicProfile, names: str) -> list[Any]:
+    return [attrgetter(name)(profile) for name in names.split()]
+
+
+def candidates(profile: TopicProfile, name: str) -> dict[str, Any]:
+    """Return an attribute of each candidate."""
+    return {each.identifier: getattr(each, name) for each in profile.candidates}
+
+
+def of_canal(**more: Any) -> list[Any]:
+    """Return the format and the reason of a message that Canal or TiCDC wrote."""
+    message = {"database": "d", "table": "t", "isDdl": False, "type": "INSERT", "old": None}
+    message |= {"data": [{"id": "1"}], "pkNames": ["id"], **more}
+    return facts(profile_records(messages(message, key=None)), "format reason")
+
+
+DEBEZIUM = {"before": None, "after": {"id": 1}, "op": "c", "source": {}}
+KEYLESS = messages({"id": 1}, key=None)
+TEXTS = sample((b"k", b"<xml/>"), (b"k", b"a,b"), (None, b'{"op": "+I", "data": {"id": 1}}'))
+ACME = messages({"acme": {"id": 1}}, {"acme": {"id": 2}})
+AVRO = "dbz34-mariadb-avro.inventory.evolving"
+GIVEN = partial(
+    profile_records,
+    messages({"id": 1, "name": "bike"}),
+    format="debezium-flat-json",
+    add_fields_prefix="x_",
+)
+FACTS: dict[str, tuple[Callable[[], object], object]] = {
+    "each recording": (
+        lambda: {path.name.removesuffix(".jsonl.gz") for path in RECORDS.glob("*.jsonl.gz")},
+        FORMATS.keys(),
+    ),
+    "vectors of formats": (lambda: len(VECTOR_FILES) >= 8, True),
+    "the evidence names the fields": (
+        lambda: profile_records(recorded("dbz34-mariadb-json.inventory.customers")).reason,
+        "235 of 235 values have before, after, op, source and ts_ms",
+    ),
+    "equal candidates are listed": (
+        lambda: [
+            (each.identifier, each.specific, each.evidence)
+            for each in profile_records(
+                recorded("dbz34-mariadb-json.inventory.customers")
+            ).candidates[:3]
+        ],
+        [
+            ("debezium-json", True, "235 of 235 values have before, after, op, source and ts_ms"),
+            ("upsert-kafka", False, "reads any JSON object as a row: 235 of 235 values"),
+            ("debezium-flat-json", False, "reads any JSON object as a row: 235 of 235 values"),
+        ],
+    ),
+    "another format refuses the values": (
+        lambda: [
+            str(
+                candidates(
+                    profile_records(recorded("dbz34-mariadb-json.inventory.customers")), name
+                )["canal-json"]
+            )[:48]
+            for name in ("read", "refused", "error")
+        ],
+        ["0", "235", "[MISSING_FIELD] `type` is missing or not a strin"],
+    ),
+    "TiCDC with its extension": (
+        lambda: of_canal(id=0, _tidb={"commitTs": 5}),
+        [
+            "ticdc-canal-json",
+            "1 of 1 values have _tidb, data, type, isDdl, database and table, "
+            "1 have id 0, as TiCDC writes it",
+        ],
+    ),
+    "TiCDC without it": (
+        lambda: of_canal(id=0),
+        [
+            "ticdc-canal-json",
+            "1 of 1 values have data, type, isDdl, database and table, 1 have id 0, as TiCDC writes it",
+        ],
+    ),
+    "Canal": (
+        lambda: of_canal(id=7),
+        [
+            "canal-json",
+            "1 of 1 values have data, old, type, isDdl, database and table; ticdc-canal-json would read "
+            "as many values: check which one it is",
+        ],
+    ),
+    "Avro without a registry": (
+        lambda: facts(profile_records(recorded(AVRO)), "format reason"),
+        [
+            None,
+            "the format cannot be detected yet: 211 of 211 values name a schema of a registry (id "
+            "10): pass url='https://...', or -o url=https://... to cdc",
+        ],
+    ),
+    "what Avro without a registry requires": (
+        lambda: {
+            name
+            for name, text in candidates(profile_records(recorded(AVRO)), "requirement").items()
+            if text
+        },
+        {"debezium-avro-confluent", "upsert-kafka"},
+    ),
+    "an unknown format has the nearest candidate": (
+        lambda: facts(profile_records(TEXTS), "format reason values tables"),
+        [
+            None,
+            "no format reads most of the 3 values; the nearest is changelog-json, with 1",
+            {"text": 2, "JSON object": 1},
+            (),
+        ],
+    ),
+    "and shows its errors": (
+        lambda: profile_records(TEXTS).candidates[0].error[:28],
+        "[MALFORMED_MESSAGE] not JSON",
+    ),
+    **{
+        f"{len(records)} records without a value": (
+            lambda records=records: facts(profile_records(records), "format reason tombstones"),
+            [None, "no record has a value to detect the format from", len(records)],
+        )
+        for records in ([], sample((b"k", None), (b"k", None)))
+    },
+    "a format that reads most values ranks before one that reads any object": (
+        lambda: facts(
+            profile_records(messages(*[DEBEZIUM] * 6, *[{"id": 1}] * 4)), "format corrupt"
+        ),
+        ["debezium-json", 4],
+    ),
+    "a format that reads a few values": (
+        lambda: profile_records(messages(*[DEBEZIUM] * 3, *[{"id": 1}] * 7)).format,
+        None,
+    ),
+    "plain objects with keys are upserts": (
+        lambda: facts(profile_records(messages({"id": 1, "name": "bike"})), "format reason"),
+        [
+            "upsert-kafka",
+            "reads any JSON object as a row: 1 of 1 values; debezium-flat-json would read as many "
+            "values: check which one it is",
+        ],
+    ),
+    "plain objects without keys": (
+        lambda: [
+            profile_records(KEYLESS).format,
+            *map(
+                candidates(profile_records(KEYLESS), "error").get,
+                ("upsert-kafka", "debezium-flat-json"),
+            ),
+        ],
+        [
+            None,
+            "[DECODE] the Kafka key is null - at the key",
+            "[DECODE] the Kafka key is null, and the value has none of Debezium's fields - at the key",
+        ],
+    ),
+    "a given format is not detected again": (
+        lambda: [
+            *facts(GIVEN(), "format reason"),
+            len(GIVEN().candidates),
+            GIVEN().tables[0].options,
+        ],
+        ["debezium-flat-json", "as given", 1, {"add_fields_prefix": "x_"}],
+    ),
+}
+"""Facts of a detected format, and what they must be."""
+
+
+@pytest.mark.parametrize(("fact", "expected"), FACTS.values(), ids=FACTS)
+def test_what_a_detection_has(fact: Callable[[], object], expected: object) -> None:
+    assert fact() == expected
+
+
+def test_a_profile_without_a_format_can_be_shown() -> None:
+    assert "not JSON" in str(profile_records(TEXTS))
+    assert "empty" in profile_records([], topic="empty")._repr_html_()
+
+
+def test_formats_of_other_packages_are_candidates(other_formats: None) -> None:
+    profile = profile_records(ACME)
+    assert facts(profile, "format reason") == [
+        "acme-json",
+        "2 of 2 values are messages of this format",
+    ]
+    assert (profile.tables[0].kinds, profile.tables[0].ddl) == ({"+I": 2}, "id BIGINT")
+    assert candidates(profile, "refused")["broken-json"] == 2
+    assert "KeyError: 'secret sauce'" in candidates(profile, "error")["broken-json"]
+    requirements = candidates(profile, "requirement")
+    assert requirements["unmakeable-json"] == "it cannot be tried: no licence"
 
 
 test_error_texts = error_test(
