@@ -18,7 +18,7 @@ from normalize.tables.resync_state import Resync
 from normalize.tables.schema_store import SchemaStore
 from normalize.tables.table_options import DELETED_AT, TableOptions
 
-from .canonical import converted
+from .canonical import as_copied
 from .database_table import JdbcSource
 from .verify_table import source_table
 
@@ -108,22 +108,18 @@ def _load(
     target = database.target(resync.new)
     copies = {each.name.lower(): each.dataType for each in target.sink(spark).fields()}
     read = source_table(spark, source)
-    types = {each.name.lower(): each for each in read.schema.fields}
+    of_source = {name.lower() for name in read.schema.fieldNames()}
     columns = [each.name for each in schema.columns if each.name.lower() in copies]
-    lacking = [name for name in columns if name.lower() not in types]
+    lacking = [name for name in columns if name.lower() not in of_source]
     if lacking:
         raise ArgumentError(
             f"{read.name} has no column {', '.join(map(backquoted, lacking))}, which the table has: "
             "read it again from its topic"
         )
 
-    def value(name: str) -> str:
-        of_source, kind = types[name.lower()], copies[name.lower()].simpleString()
-        return converted(backquoted(of_source.name), of_source.dataType.simpleString(), kind)
-
     with read.snapshot() as snapshot:
-        values = [F.expr(value(name)).alias(name) for name in columns]
-        changes: DataFrame = snapshot.rows.select(F.lit("+U").alias(ROW_KIND), *values)
+        values = as_copied(read.schema.fields, copies, columns)
+        changes: DataFrame = snapshot.rows.selectExpr(f"'+U' AS {ROW_KIND}", *values)
         # Each key has one row: any order is right.
         rows = selected(changes, policy.where, policy.select).withColumn(_ORDER, F.lit(0))
         apply_batch(

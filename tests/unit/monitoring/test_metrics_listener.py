@@ -132,6 +132,8 @@ def test_tables_of_a_query_become_metrics() -> None:
     publish(TableProgress(query="0f", table="", unused_masks=2))
     publish(TableProgress(query="0f", table="shop.orders", resync="reading", resync_left=9))
     publish(TableProgress(query="0f", table="shop.orders", resync="replaced"))
+    gauges = {"table_differences": 3.0, "table_verified_timestamp_seconds": 1795478400.0}
+    publish(TableProgress(query="0f", table="shop.orders", proof=gauges))
     publish(TableProgress(query="another", table="shop.orders", records=1))
     orders = '{"query": "shop", "table": "shop.orders"'
     assert values(listener.registry) == {
@@ -153,6 +155,8 @@ def test_tables_of_a_query_become_metrics() -> None:
         # One writer at a time, so that a sum over tables counts them.
         f'changelog_table_writer{orders}, "writer": "spark", "reason": "too large"}}': 1,
         f'changelog_table_resync{orders}, "phase": "replaced"}}': 0,
+        f"changelog_table_differences{orders}}}": 3,
+        f"changelog_table_verified_timestamp_seconds{orders}}}": 1795478400,
         f'changelog_table_lag_seconds{orders}, "of": "oldest"}}': 2.5,
         f'changelog_table_lag_seconds{orders}, "of": "newest"}}': 0.5,
     }
