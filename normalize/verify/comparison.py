@@ -30,7 +30,7 @@ from typing import NamedTuple, Protocol
 
 from pyspark import StorageLevel
 from pyspark.errors import AnalysisException
-from pyspark.sql import Column, DataFrame, SparkSession, functions as F
+from pyspark.sql import DataFrame, SparkSession, functions as F
 from pyspark.sql.types import StructType
 
 from cdc_formats.values.schema import backquoted
@@ -525,26 +525,22 @@ def _within(
     rows: DataFrame, values: Sequence[str], after: Key | None, upto: Key | None
 ) -> DataFrame:
     """Return the rows between two keys, whose columns have these expressions."""
-    typed = [F.expr(value) for value in values]
-    kinds = [kind for _, kind in rows.select(*typed).dtypes]
-
-    def row(columns: Sequence[Column]) -> Column:
-        return F.struct(*(each.alias(f"k{index}") for index, each in enumerate(columns)))
-
-    def bound(key: Key) -> list[Column]:
-        texts = [F.lit(text) for text in key]
-        return [
-            F.unhex(text) if kind == "binary" else text.cast(kind)
-            for text, kind in zip(texts, kinds, strict=True)
-        ]
-
-    # The first column alone, too: files without its values are skipped.
-    if after is not None:
-        least = bound(after)
-        rows = rows.where((typed[0] >= least[0]) & (row(typed) > row(least)))
-    if upto is not None:
-        last = bound(upto)
-        rows = rows.where((typed[0] <= last[0]) & (row(typed) <= row(last)))
+    kinds = [kind for _, kind in rows.selectExpr(*values).dtypes]
+    for operator, key in ((">", after), ("<=", upto)):
+        if key is not None:
+            bounds = [
+                f"X'{text}'"
+                if kind == "binary"
+                else f"CAST(CAST(X'{str(text).encode().hex()}' AS STRING) AS {kind})"
+                for text, kind in zip(key, kinds, strict=True)
+            ]
+            of_rows, of_key = (
+                ", ".join(f"{value} AS k{index}" for index, value in enumerate(side))
+                for side in (values, bounds)
+            )
+            # The first column alone, too: files without its values are skipped.
+            first = f"{values[0]} {operator[0]}= {bounds[0]}"
+            rows = rows.where(f"{first} AND struct({of_rows}) {operator} struct({of_key})")
     return rows
 
 

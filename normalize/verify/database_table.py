@@ -22,7 +22,6 @@ from typing import cast
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
-from cdc_formats.errors import ArgumentError
 from cdc_formats.values.schema import backquoted
 from normalize.tables.expressions import columns_of_comment
 from normalize.tables.targets import TargetError
@@ -391,19 +390,8 @@ def keys_condition(
 
 
 def _in_spark_order(connection: JdbcConnection, column: DatabaseColumn) -> str:
-    """Return what a database orders in the same way as Spark.
-
-    Raises
-    ------
-    ArgumentError
-        For floating point numbers.
-    """
+    """Return what a database orders in the same way as Spark: text by its bytes."""
     name = connection.dialect.name(column.name)
-    if column.spark_type in ("FLOAT", "DOUBLE"):
-        raise ArgumentError(
-            f"the key column {backquoted(column.name)} is a {column.full}, and a table cannot be "
-            "compared in chunks of such keys: call verify_table"
-        )
     if column.spark_type != "STRING":
         return name
     if isinstance(connection.dialect, MySql):

@@ -33,7 +33,7 @@ from datetime import datetime, timezone
 import msgspec
 
 from cdc_formats.errors import ArgumentError, SchemaError
-from cdc_formats.values.schema import name_parts
+from cdc_formats.values.schema import name_parts, quote
 from normalize.arguments import seconds_of
 from normalize.monitoring.explain_error import explain_error
 from normalize.monitoring.watch import Notice, log
@@ -42,6 +42,7 @@ from normalize.tables.facts import Proof
 from normalize.tables.job import TableJob
 from normalize.tables.query import Query
 from normalize.tables.resync_state import Offsets, offsets_between
+from normalize.tables.schema import TableSchema
 from normalize.tables.table_spec import END_AT
 
 from .canonical import ROW, as_copied
@@ -115,6 +116,16 @@ class Verify(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         name = self.table or ".".join(name_parts(table)[-2:]) or table
         return JdbcSource(self.source, name, self.user, self.password, self.options)
 
+    def is_due(self, schema: TableSchema) -> bool:
+        """Return whether a table has rows, and is to be compared now."""
+        facts = schema.facts
+        if not facts.written or schema.stopped:
+            return False
+        if facts.verifying.at or not facts.verified.at:
+            return True
+        passed = datetime.now(timezone.utc) - datetime.fromisoformat(facts.verified.at)
+        return passed.total_seconds() >= seconds_of("every", self.every)
+
     def verifier(self) -> Callable[[Collection[TableJob]], None]:
         """Return what compares the tables of a query after each micro-batch."""
         return Verifier()
@@ -135,14 +146,14 @@ class Verifier:
         """Compare the next chunks, if the query has the records that the topics had before."""
         now, due, share = self.clock(), list[tuple[TableVerifier, TableJob]](), 0.0
         for job in jobs:
-            options, is_due = job.policy.verify, job.schema.facts.written and not job.schema.stopped
-            if isinstance(options, Verify) and is_due:
+            options = job.policy.verify
+            if isinstance(options, Verify) and options.is_due(job.schema):
                 new = TableVerifier(options, self.clock)
                 due.append((self._tables.setdefault(job.table, new), job))
                 share = max(share, options.share)
         saved = self._credit + share * min(max(now - self._called, 0), _SAVED)
         self._called, self._credit = now, min(saved, share * _SAVED)
-        if due and self._has_caught_up(due[0][1].query):
+        if self._credit > 0 and self._has_caught_up(due[0][1].query):
             for table, job in sorted(due, key=lambda each: each[0].last):
                 if self._credit > 0:
                     began = self.clock()
@@ -185,8 +196,8 @@ class TableVerifier:
     def go_on(self, job: TableJob, applied: float, seconds: float) -> None:
         """Look at keys that differed, and compare chunks for some time; a failure is a warning."""
         self._applied, self.last, failed = applied, self.clock(), ""
-        if not self._cycle.at and not self._begins(job):
-            return
+        if not self._cycle.at:
+            self._begin(job)
         try:
             self._compare(job, seconds)
         except BatchOrderError:
@@ -210,19 +221,14 @@ class TableVerifier:
     def _different(self) -> int:
         return self._cycle.different + len(self._looks.proven)
 
-    def _begins(self, job: TableJob) -> bool:
-        """Begin a cycle if it is due, or go on with that of an earlier run."""
-        facts, now = job.schema.facts, datetime.now(timezone.utc)
-        if facts.verified.at and not facts.verifying.at:
-            passed = now - datetime.fromisoformat(facts.verified.at)
-            if passed.total_seconds() < seconds_of("every", self.options.every):
-                return False
-        new = Proof(at=now.isoformat(timespec="seconds"))
-        self._cycle = self._settled = facts.verifying if facts.verifying.at else new
+    def _begin(self, job: TableJob) -> None:
+        """Begin a cycle, or go on with that of an earlier run."""
+        kept = job.schema.facts.verifying
+        new = Proof(at=datetime.now(timezone.utc).isoformat(timespec="seconds"))
+        self._cycle = self._settled = kept if kept.at else new
         self._settled_at, self._is_at_end = self.clock(), False
         lag = self.options.max_lag_seconds
         self._looks = Looks(lambda keys: ({}, ""), lag, self.clock, applied=lambda: self._applied)
-        return True
 
     def _compare(self, job: TableJob, seconds: float) -> None:
         looks, began, comparison = self._looks, self.clock(), comparison_of_job(job, self.options)
@@ -264,11 +270,13 @@ class TableVerifier:
         """Return what was found, and how far the comparison is, for ``cdc status``."""
         now, waiting = self._cycle, len(self._looks.pending)
         last = f"{verified.rows:,} rows through {verified.position} at {verified.at}, "
-        found = f"{verified.different:,} different"
+        differing = f"{verified.different:,} different"
         unknown = f", {verified.unsettled:,} not known" * bool(verified.unsettled)
         later = f", {waiting:,} differ and wait for later records" * bool(waiting)
         going = f"now {now.rows:,} rows since {now.at}, {self._different:,} different{later}"
-        return "; ".join([f"{last}{found}{unknown}"] * bool(verified.at) + [going] * bool(now.at))
+        return "; ".join(
+            [f"{last}{differing}{unknown}"] * bool(verified.at) + [going] * bool(now.at)
+        )
 
 
 def comparison_of_job(job: TableJob, options: Verify) -> Comparison:
@@ -310,6 +318,13 @@ def comparison_of_job(job: TableJob, options: Verify) -> Comparison:
         policy.deleted_column or "",
         masks,
     )
+    for name in map(str.lower, comparison.keys):
+        kinds = [each[name].dataType.simpleString() for each in (fields, copied)]
+        if kinds.count("string") == 1 or {"float", "double"} & {*kinds}:
+            raise ArgumentError(
+                f"its key column {quote(name)} is {kinds[0].upper()} in the source and "
+                f"{kinds[1].upper()} in the target, which may not have one order: call verify_table"
+            )
     if policy.where is None:
         return comparison
     types = {name: each.dataType for name, each in copied.items()}

@@ -5,24 +5,22 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import msgspec
-from pyspark.sql import DataFrame, SparkSession, functions as F
+from pyspark.sql import DataFrame, SparkSession
 
 from cdc_formats.errors import ArgumentError
 from cdc_formats.values.schema import backquoted
 from normalize.core.output import ROW_KIND
-from normalize.tables.apply import apply_batch
 from normalize.tables.database_target import Database
 from normalize.tables.expressions import selected
 from normalize.tables.resync import failed_at_error, resync_table, wait_while
 from normalize.tables.resync_state import Resync
 from normalize.tables.schema_store import SchemaStore
-from normalize.tables.table_options import DELETED_AT, TableOptions
+from normalize.tables.table_options import TableOptions
 
 from .canonical import as_copied
 from .database_table import JdbcSource
+from .repair import write_rows
 from .verify_table import source_table
-
-_ORDER = "__source_order"
 
 
 def resync_from_source(
@@ -120,15 +118,6 @@ def _load(
     with read.snapshot() as snapshot:
         values = as_copied(read.schema.fields, copies, columns)
         changes: DataFrame = snapshot.rows.selectExpr(f"'+U' AS {ROW_KIND}", *values)
-        # Each key has one row: any order is right.
-        rows = selected(changes, policy.where, policy.select).withColumn(_ORDER, F.lit(0))
-        apply_batch(
-            rows,
-            target,
-            keys=schema.primary_key,
-            order_by=_ORDER,
-            deletes=policy.deletes,
-            deleted_column=policy.deleted_column or DELETED_AT,
-            column_list=[*columns, *policy.select],
-            create=False,
-        )
+        rows = selected(changes, policy.where, policy.select)
+        written = [*columns, *policy.select]
+        write_rows(rows, target, schema.primary_key, written, policy.deleted_column)

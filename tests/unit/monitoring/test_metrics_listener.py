@@ -197,6 +197,8 @@ def test_the_dashboard_uses_every_metric_and_no_other() -> None:
     listener.take(read_progress(PROGRESS))
     listener.take_table(TABLE)
     listener.take_table(TableProgress(query=TABLE.query, table="", unused_masks=1))
+    proof = {"table_differences": 0.0, "table_verified_timestamp_seconds": 0.0}
+    listener.take_table(TableProgress(query=TABLE.query, table="shop.orders", proof=proof))
     listener.onQueryTerminated(SimpleNamespace(id="0f", runId="1f", exception="wrong"))
     exposed = {name.partition("{")[0] for name in values(listener.registry)}
     text = (REPOSITORY / "grafana" / "changelog.json").read_text("utf-8")
@@ -204,7 +206,7 @@ def test_the_dashboard_uses_every_metric_and_no_other() -> None:
     assert set(re.findall(r"\bchangelog_\w+", text)) == exposed
     alerts = (REPOSITORY / "grafana" / "alerts.yaml").read_text("utf-8")
     (group,) = YAML(typ="safe").load(alerts)["groups"]
-    assert len(group["rules"]) == 5
+    assert len(group["rules"]) == 6
     assert set(re.findall(r"\bchangelog_\w+", alerts)) <= exposed
     labels = {
         label
