@@ -290,6 +290,8 @@ def comparison_of_job(job: TableJob, options: Verify) -> Comparison:
     if policy.shards is not None:
         raise ArgumentError("it has the rows of several source tables")
     read = source_table(spark, options.of(job.table))
+    if not read.primary_key:
+        raise ArgumentError(f"{read.name} has no primary key: add one")
     copy = target_table(spark, job.target(job.kept_target_name))
     fields = {each.name.lower(): each for each in read.schema.fields}
     copied = {each.name.lower(): each for each in copy.schema.fields}

@@ -49,11 +49,11 @@ class Shop:
         """Write the records of new rows."""
         self.sync.produce("all", [maxwell(table, "insert", dict(row)) for row in rows])
 
-    def verify(self) -> Verify:
+    def verify(self, table: str) -> Verify:
         source = self.database.source(self.name)
         login = {"user": source.user, "password": source.password}
         options = {"every": "0 seconds", "at_most": "100 %", "max_lag_seconds": 0, "rows": 7}
-        return Verify(source=source.url, table=self.name, **login, **options)  # type: ignore[arg-type]
+        return Verify(source=source.url, table=table, **login, **options)  # type: ignore[arg-type]
 
     def proof(self) -> dict[str, Any]:
         """The last comparison of all rows."""
@@ -85,7 +85,10 @@ def test_each_fault_is_found_in_a_cycle_and_told_once(
     shop.insert(*ROWS, {"id": 100, "name": "not in the target"})
     shop.produce(*ROWS)
     query = sync.writer(
-        tables={"shop.orders": TableOptions(verify=shop.verify(), where="id < 100")},
+        tables={
+            "shop.orders": TableOptions(verify=shop.verify(shop.name), where="id < 100"),
+            "shop.items": TableOptions(verify=shop.verify("is_missing")),
+        },
         format_options={"mask": {"secret": "hmac"}, "mask_key_env": "MASK_KEY"},
     ).start()
     try:
@@ -123,5 +126,8 @@ def test_each_fault_is_found_in_a_cycle_and_told_once(
     told = re.compile(r"shop[.]orders: \d rows differ from \S+ at \S+: (.*)[.] `cdc verify .*")
     warnings = [found[1] for text in caplog.messages if (found := told.fullmatch(text))]
     assert sorted("; ".join(warnings).split("; ")) == FOUND
-    (shown,) = checkpoint_status(str(tmp_path / "checkpoint")).proofs
+    cannot = "shop.items cannot be compared with its source: "
+    assert [text.startswith(cannot) for text in caplog.messages].count(True) == 1
+    missing, shown = checkpoint_status(str(tmp_path / "checkpoint")).proofs
+    assert cannot in missing.progress
     assert shown.progress.startswith(f"12 rows through {second['position']} at {second['at']}, ")
