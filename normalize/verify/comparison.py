@@ -245,12 +245,15 @@ class Pending(NamedTuple):
     began : float
         When it differed first.
     since : float
-        Since when its source row did not change.
+        Since when its source row did not change, or since a pause.
+    waited : bool
+        Whether the times began again after a pause.
     """
 
     pair: Pair
     began: float
     since: float
+    waited: bool = False
 
 
 class Looks:
@@ -308,22 +311,29 @@ class Looks:
         now = self.clock()
         self.pending |= {key: Pending(pair, now, now) for key, pair in differing.items()}
 
+    def wait_again(self) -> None:
+        """Begin the lag again, once for each key: after a pause, a producer catches up first."""
+        now = self.clock()
+        for key, each in self.pending.items():
+            if not each.waited:
+                self.pending[key] = Pending(each.pair, now, now, waited=True)
+
     def step(self) -> None:
         """Look at the keys once more."""
         applied, before = self.applied(), self.pending
         pairs, self.position = self.look(list(before))
         self.pending, seen = {}, self.clock()
-        for key, (last, began, since) in before.items():
-            pair = pairs[key]
-            is_same = pair.source[:2] == last.source[:2]
+        for key, last in before.items():
+            pair, since = pairs[key], last.since
+            is_same = pair.source[:2] == last.pair.source[:2]
             if pair.is_equal:
                 continue
             if is_same and applied - since >= self.max_lag:
                 self.proven[key] = pair
-            elif applied - began > _PATIENCE * self.max_lag:
+            elif applied - last.began > _PATIENCE * self.max_lag:
                 self.unsettled[key] = pair
             else:
-                self.pending[key] = Pending(pair, began, since if is_same else seen)
+                self.pending[key] = last._replace(pair=pair, since=since if is_same else seen)
 
 
 # --------------------------------------------------------------------------------------------------

@@ -8,7 +8,7 @@ has applied (`comparison`).
 A key that differs is looked at again after later micro-batches. It is *different* if its source row
 did not change for the longest lag of the producer, and if the query has then applied all records
 that were in the topics at the end of that time, and a later one. The later one shows that the
-producer still writes.
+producer still writes. After a pause of the micro-batches the time begins again, once for each key.
 
 ::
 
@@ -184,7 +184,7 @@ class TableVerifier:
 
     options: Verify
     clock: Callable[[], float]
-    last: float = -math.inf
+    last: float = 0.0
     _looks: Looks = field(init=False)
     _applied: float = -math.inf
     _cycle: Proof = field(default_factory=Proof)
@@ -195,9 +195,12 @@ class TableVerifier:
 
     def go_on(self, job: TableJob, applied: float, seconds: float) -> None:
         """Look at keys that differed, and compare chunks for some time; a failure is a warning."""
-        self._applied, self.last, failed = applied, self.clock(), ""
+        pause = self.clock() - self.last
+        self._applied, self.last, failed = applied, self.last + pause, ""
         if not self._cycle.at:
             self._begin(job)
+        elif pause > self.options.max_lag_seconds:
+            self._looks.wait_again()
         try:
             self._compare(job, seconds)
         except BatchOrderError:
