@@ -260,7 +260,7 @@ class Selector:
 
 
 # --------------------------------------------------------------------------------------------------
-# Reads the current rows of some keys.
+# Reads current rows: of some keys, or any.
 
 _AT_ONCE = 500
 
@@ -283,15 +283,23 @@ def rows_of_keys(
         are returned too.
     """
     of_key = [next(column for column in table.columns if column.name == name) for name in names]
-    rows: list[Row] = []
-    server.rows("START TRANSACTION WITH CONSISTENT SNAPSHOT")
-    position = server.written()
     possible = [key for key in keys if all(map(_can_have, of_key, key))]
     # Keys without NULL first: their statements have IN alone, which uses an index.
     possible.sort(key=lambda key: None in key)
-    for start in range(0, len(possible), _AT_ONCE):
-        condition = _is_one_of(of_key, possible[start : start + _AT_ONCE])
-        rows += server.rows(f"SELECT {table.selected} FROM {table.qualified} WHERE {condition}")
+    starts = range(0, len(possible), _AT_ONCE)
+    conditions = [_is_one_of(of_key, possible[start : start + _AT_ONCE]) for start in starts]
+    return current_rows(server, options, table, conditions)
+
+
+def current_rows(
+    server: Server, options: CaptureOptions, table: Table, conditions: Sequence[str]
+) -> tuple[pa.Table, LogPosition]:
+    """Return the rows of each condition, and the end of the log at that time."""
+    rows: list[Row] = []
+    server.rows("START TRANSACTION WITH CONSISTENT SNAPSHOT")
+    position = server.written()
+    for each in conditions:
+        rows += server.rows(f"SELECT {table.selected} FROM {table.qualified} WHERE {each}")
     server.rows("COMMIT")
     texts = texts_of(table, rows)
     arrays = [

@@ -376,6 +376,18 @@ def condition(table: Table, keys: KeyRange) -> str:
     return _condition(table, [backquoted(column.name) for column in table.key_columns()], keys)
 
 
+def rows_after(table: Table, after: Key | None, most: int) -> str:
+    """Return the SQL that selects the next rows of a key, in the order of its text's bytes."""
+    operands = [
+        f"CAST(CONVERT({backquoted(column.name)} USING utf8mb4) AS BINARY)"
+        if column.data_type in _TEXTS
+        else backquoted(column.name)
+        for column in table.key_columns()
+    ]
+    where = _condition(table, operands, KeyRange(after, None))
+    return f"{where} ORDER BY {', '.join(operands)} LIMIT {most}"
+
+
 def _condition(table: Table, operands: Sequence[str], keys: KeyRange) -> str:
     columns = table.key_columns()
     parts = []

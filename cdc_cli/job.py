@@ -423,7 +423,8 @@ def status(
     """Show what a query has processed: offsets, last micro-batch and when it was planned, state.
 
     For tables, it also shows which decoder reads their messages; for Delta tables, whether Spark or
-    delta-rs writes them, and why; and how far a table is that `cdc resync` reads again.
+    delta-rs writes them, and why; how far a table is that `cdc resync` reads again; and through which
+    position of the source a table with `verify` is compared with it.
 
     With -b, also how many records each partition has that are not processed yet. The query may be
     running. Spark is not needed; a checkpoint at a URL needs pyarrow.
@@ -501,6 +502,10 @@ def _shown(checkpoint: CheckpointStatus, ends: Ends) -> str:
     lines += [
         f"  read again        {printable(each.table)}: {printable(each.progress)}"
         for each in checkpoint.resyncs
+    ]
+    lines += [
+        f"  verified          {printable(each.table)}: {printable(each.progress)}"
+        for each in checkpoint.proofs
     ]
     for operator in checkpoint.operators:
         lines.append(

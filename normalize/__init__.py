@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from .tables.writers.delta import DeltaTarget
     from .tables.writers.iceberg import IcebergTarget
     from .tables.writers.jdbc import JdbcTarget
+    from .verify.proof import Verify
     from .verify.verify_table import verify_table
 
 _HOME = {
@@ -43,6 +44,7 @@ _HOME = {
     "Maintenance": "tables.table_options",
     "MetricsListener": "monitoring.metrics_listener",
     "TableOptions": "tables.table_options",
+    "Verify": "verify.proof",
     "aggregate_changes": "aggregates",
     "apply_batch": "tables.apply",
     "apply_changes": "tables.apply",
@@ -72,6 +74,7 @@ __all__ = [
     "Maintenance",
     "MetricsListener",
     "TableOptions",
+    "Verify",
     "aggregate_changes",
     "apply_batch",
     "apply_changes",

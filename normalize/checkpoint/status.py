@@ -8,6 +8,7 @@
 ``state/ID/_metadata/metadata``  a stateful operator: its name and number of partitions
 ``changelog/decoders/*.json``   of this library: what decodes a table's messages
 ``changelog/writers/*.json``    of this library: what writes a Delta table, and why
+``changelog/verified/*.json``   of this library: how a table was compared with its source
 ``changelog/resync/*.json``     of this library: how far a table is that is read again
 ==============================  ===========================================================
 """
@@ -24,7 +25,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from cdc_formats.errors import ArgumentError, MissingDependencyError
-from normalize.monitoring.progress import DECODERS, RESYNCS, WRITERS
+from normalize.monitoring.progress import DECODERS, PROOFS, RESYNCS, WRITERS
 
 T = TypeVar("T")
 _VERSION = "v1"
@@ -102,6 +103,22 @@ class TableResync:
 
 
 @dataclass(frozen=True)
+class TableProof:
+    """A table of a query that is compared with its source while the query runs.
+
+    Attributes
+    ----------
+    table : str
+        The source table.
+    progress : str
+        What was found, and how far it is, as text.
+    """
+
+    table: str
+    progress: str
+
+
+@dataclass(frozen=True)
 class CheckpointStatus:
     """What a query has processed.
 
@@ -130,6 +147,8 @@ class CheckpointStatus:
         The tables that are read again, or were.
     decoders : tuple of TableDecoder
         The source tables of the query.
+    proofs : tuple of TableProof
+        The tables that are compared with their sources.
     """
 
     checkpoint: str
@@ -145,6 +164,7 @@ class CheckpointStatus:
     writers: tuple[TableWriter, ...] = ()
     resyncs: tuple[TableResync, ...] = ()
     decoders: tuple[TableDecoder, ...] = ()
+    proofs: tuple[TableProof, ...] = ()
 
     @property
     def state_version(self) -> int | None:
@@ -211,6 +231,7 @@ def checkpoint_status(checkpoint: str) -> CheckpointStatus:
         writers=files.of_tables(WRITERS, TableWriter),
         resyncs=files.of_tables(RESYNCS, TableResync),
         decoders=files.of_tables(DECODERS, TableDecoder),
+        proofs=files.of_tables(PROOFS, TableProof),
     )
 
 

@@ -174,6 +174,13 @@ class TopicDescriber:
             offsets[each.topic][each.partition] = first, end
         return offsets
 
+    def ends(self, topics: Collection[str]) -> dict[str, dict[int, int]]:
+        """Return the offset after the last record of each partition; raises as `offsets`."""
+        return {
+            topic: {partition: end for partition, (_, end) in partitions.items()}
+            for topic, partitions in self.offsets(topics).items()
+        }
+
     def is_compacted(self, topic: str) -> bool:
         """Return whether Kafka keeps the last record of each key of a topic for ever.
 

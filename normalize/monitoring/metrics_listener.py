@@ -40,6 +40,10 @@ metric                                         labels, meaning
                                                micro-batch into a Delta table, and why
 ``changelog_table_resync``                     query, table, phase: the offsets that are left of a
                                                table that is read again
+``changelog_table_differences``                query, table: the keys whose rows differ from the
+                                               source, of a table that is compared with it
+``changelog_table_verified_timestamp_seconds``  query, table: when the last comparison of all its rows
+                                               began
 ``changelog_table_lag_seconds``                query, table, of: from Kafka's timestamp until the
                                                table was written, last micro-batch
 =============================================  =====================================================
@@ -109,6 +113,11 @@ _GAUGES = {
         "Offsets that are left of a table that is read again, or was",
         "table",
         "phase",
+    ),
+    "table_differences": ("Keys of a table whose rows differ from the source", "table"),
+    "table_verified_timestamp_seconds": (
+        "When the last comparison of all rows of a table with the source began",
+        "table",
     ),
     "table_lag_seconds": ("From Kafka's timestamp until the table was written", "table", "of"),
 }
@@ -221,8 +230,8 @@ class MetricsListener(StreamingQueryListener):
         query, table = self._queries.get(progress.query), progress.table
         if query is None:
             return
-        if progress.resync:
-            self._set_one("table_resync", (query, table, progress.resync), progress.resync_left)
+        if progress.resync or progress.proof:
+            self._take_state(query, progress)
             return
         for condition, number in progress.bad.items():
             self._counters["table_bad_records"].labels(query, table, condition).inc(number)
@@ -244,6 +253,14 @@ class MetricsListener(StreamingQueryListener):
             self._set_one("table_writer", (query, table, progress.writer, progress.reason), 1)
         for of, seconds in progress.lag.items():
             self._gauges["table_lag_seconds"].labels(query, table, of).set(seconds)
+
+    def _take_state(self, query: str, progress: TableProgress) -> None:
+        """Set how far a table is that is read again, or compared with its source."""
+        table = progress.table
+        if progress.resync:
+            self._set_one("table_resync", (query, table, progress.resync), progress.resync_left)
+        for name, value in progress.proof.items():
+            self._gauges[name].labels(query, table).set(value)
 
     def _set_one(self, name: str, labels: tuple[str, ...], value: float) -> None:
         """Set a gauge that a table has once: the one with its earlier labels goes."""

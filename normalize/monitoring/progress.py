@@ -167,6 +167,8 @@ RESYNCS = "changelog/resync"
 """The folder of a checkpoint with a file for each table that is read again, for ``cdc status``."""
 DECODERS = "changelog/decoders"
 """The folder of a checkpoint with a file for each table: what decodes its messages."""
+PROOFS = "changelog/verified"
+"""The folder of a checkpoint with a file for each table that is compared with its source."""
 WRITERS = "changelog/writers"
 """The folder of a checkpoint with a file for each Delta table: what writes it, for ``cdc status``.
 Spark does not use it."""
@@ -210,6 +212,8 @@ class TableProgress:
         The phase of a table that is read again, and then this is about nothing else; else empty.
     resync_left : int
         The offsets that are left until it has caught up.
+    proof : mapping of str to float
+        The gauges of a table that is compared with its source, and then this is about nothing else.
     unused_masks : int or None
         How many masks are of no column of any table so far; None if this is not about masks.
     """
@@ -230,6 +234,7 @@ class TableProgress:
     torn: int = 0
     resync: str = ""
     resync_left: int = 0
+    proof: Mapping[str, float] = field(default_factory=dict)
     unused_masks: int | None = None
 
 

@@ -35,6 +35,7 @@ from normalize.kafka.reader_options import reader_options
 from normalize.tables.database import check_arguments, sync_database
 from normalize.tables.database_target import Database, DeltaDatabase, IcebergDatabase, JdbcDatabase
 from normalize.tables.table_options import AS_IS, QUESTION, Maintenance, TableOptions
+from normalize.verify.proof import Verify
 
 _DATABASES = {"delta": DeltaDatabase, "iceberg": IcebergDatabase, "jdbc": JdbcDatabase}
 _UNKNOWN = re.compile(r"Object contains unknown field `(.*?)`(?: - at `(.*)`)?")
@@ -47,6 +48,7 @@ _MOST_SHOWN = 10
 _ASKING = ("format_options", "tables", "target")
 """The parts of a file that can have questions."""
 _MAINTAINED = ("tables[...]", "target.delta", "target.iceberg")
+_VERIFIED = (*_MAINTAINED, "target.jdbc")
 _DEFAULTS = {"on_question": "stop_table"}
 """Where they differ from those of the functions: a job goes on with its other tables."""
 _OF_THE_CALL = ("spark", "topic", "format", "target", "tables", "mode")
@@ -237,11 +239,11 @@ def job_schema() -> dict[str, Any]:
     The descriptions are those of the parameters in the docstrings.
     """
     schema = msgspec.json.schema(_file())
-    kinds = Trigger, Restart, Metrics, DeadLetter, TableOptions, Maintenance, *_DATABASES.values()
+    kinds = Trigger, Restart, Metrics, DeadLetter, TableOptions, Maintenance, Verify
     described = [
         ("JobFile", sync_database),
         ("JobFile", Job),
-        *((each.__name__, each) for each in kinds),
+        *((each.__name__, each) for each in (*kinds, *_DATABASES.values())),
     ]
     for name, documented in described:
         options = schema["$defs"][name]["properties"]
@@ -317,6 +319,7 @@ def _parts() -> dict[str, type[msgspec.Struct]]:
         "$.target": _target(),
         **{f"$.target.{name}": kind for name, kind in _targets().items()},
         **{f"$.{path}.maintenance": Maintenance for path in _MAINTAINED},
+        **{f"$.{path}.verify": Verify for path in _VERIFIED},
         "$.trigger": Trigger,
         "$.restart": Restart,
         "$.metrics": Metrics,
@@ -342,7 +345,7 @@ def _target() -> type[msgspec.Struct]:
 
 def _struct_of(kind: type[Any], **names: Any) -> type[msgspec.Struct]:
     """Return a dataclass as a struct, which refuses unknown fields."""
-    hints = get_type_hints(kind, localns=names)
+    hints = get_type_hints(kind, localns={"Verify": Verify, **names})
     parts = [
         (each.name, hints[each.name], _DEFAULTS.get(each.name) or _field(each))
         for each in fields(kind)
@@ -431,6 +434,10 @@ def _job(content: Any) -> Job:
             name: _made(TableOptions, each, f"tables.{name}") for name, each in file.tables.items()
         },
     }
+    tables = (arguments["target"].table_options, *arguments["tables"].values())
+    sources = [each.verify.source for each in tables if isinstance(each.verify, Verify)]
+    if any(each.startswith("jdbc:postgresql:") for each in sources):
+        own["packages"] = tuple(dict.fromkeys([*own["packages"], "postgresql"]))
     # Spark takes seconds to start: what it is not needed for is checked before.
     check_arguments(
         *(arguments[name] for name in ("target", "tables")),

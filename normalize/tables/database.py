@@ -62,7 +62,7 @@ from .facts import (
     same_target,
     tables_of_topic,
 )
-from .job import BAD_RECORDS, TableJob, TableRecords
+from .job import BAD_RECORDS, TableJob, TableRecords, TablesVerifier
 from .latest import ChangeOrderError, stored
 from .packed import batches_in
 from .query import Query, are_few, records_of
@@ -325,6 +325,7 @@ class SyncDatabase:
     _warned_of_masks: bool = False
     _seen: set[str] = field(default_factory=set)
     _resyncs: Resyncs = field(init=False, repr=False)
+    _verifier: TablesVerifier = field(default_factory=TablesVerifier, repr=False)
 
     def __post_init__(self) -> None:
         self._resyncs = Resyncs(self)
@@ -367,6 +368,7 @@ class SyncDatabase:
         for job in self.tables.values():
             job.maintain()
         self._resyncs(time.monotonic() - began)
+        self._verifier(self.tables.values())
 
     def beside(self, table: str, name: str, store: SchemaStore) -> SyncDatabase:
         """Return what applies the records of one table to a table with another name.

@@ -15,7 +15,7 @@ from cdc_formats.values.schema import backquoted, name_parts
 from normalize.arguments import check_choice
 
 from .layout import Properties
-from .table_options import DELETED_AT, Maintenance, TableOptions, TablePolicy
+from .table_options import DELETED_AT, Maintenance, TableOptions, TablePolicy, Verify
 from .targets import TableTarget, TargetError, Writer
 from .writers.delta import DeltaTarget, is_path, require_absolute
 from .writers.delta_rs import not_installed
@@ -57,6 +57,7 @@ class LakeDatabase:
     cluster_by: str | Sequence[str] = field(default=(), kw_only=True, hash=False)
     properties: Properties = field(default_factory=dict, kw_only=True, hash=False)
     maintenance: Maintenance | None = field(default=None, kw_only=True)
+    verify: Verify | None = field(default=None, kw_only=True, hash=False)
     of: ClassVar[type[LakeTarget]]
 
     @property
@@ -75,6 +76,7 @@ class LakeDatabase:
             cluster_by=self.cluster_by,
             properties=self.properties,
             maintenance=self.maintenance,
+            verify=self.verify,
         )
 
     def __post_init__(self) -> None:
@@ -132,6 +134,8 @@ class DeltaDatabase(LakeDatabase):
         Same as in `TableOptions`, for all new tables; those of a table take precedence.
     maintenance : Maintenance or None
         Same as in `TableOptions`, for all tables.
+    verify : Verify or None
+        Same as in `TableOptions`, for all tables.
     """
 
     writer: Writer | None = field(default=None, kw_only=True)
@@ -181,7 +185,7 @@ class IcebergDatabase(LakeDatabase):
         The template of the tables' names, as in `DeltaDatabase`.
     deletes, deleted_column, scd_type, max_tables, max_columns, on_question
         Same as `DeltaDatabase`.
-    partition_by, cluster_by, properties, maintenance
+    partition_by, cluster_by, properties, maintenance, verify
         Same as `DeltaDatabase`.
     """
 
@@ -200,7 +204,7 @@ class JdbcDatabase:
         The schema of the tables; None: the connection's default.
     table : str
         The template of the tables' names, as in `DeltaDatabase`.
-    deletes, deleted_column, max_tables, max_columns, on_question
+    deletes, deleted_column, max_tables, max_columns, on_question, verify
         Same as `DeltaDatabase`.
     """
 
@@ -215,6 +219,7 @@ class JdbcDatabase:
     max_tables: int = MAX_TABLES
     max_columns: int = MAX_COLUMNS
     on_question: OnQuestion = field(default="guess", kw_only=True)
+    verify: Verify | None = field(default=None, kw_only=True, hash=False)
     of: ClassVar[type[TableTarget]] = JdbcTarget
 
     @property
@@ -225,7 +230,9 @@ class JdbcDatabase:
     @property
     def table_options(self) -> TableOptions:
         """How tables are kept whose options say nothing else."""
-        return TableOptions(deletes=self.deletes, deleted_column=self.deleted_column)
+        return TableOptions(
+            deletes=self.deletes, deleted_column=self.deleted_column, verify=self.verify
+        )
 
     def __post_init__(self) -> None:
         check_template(self.table)

@@ -14,6 +14,8 @@ the column of its rows' its file      drop a change that is newer than its row a
 positions
 options that decide     its file      keep rows that another condition would have deleted, show deleted
 which rows it has                     rows as present, or merge the rows of two shards
+how it is compared      its file      (it tells through which position of the source its rows
+with its source                        are right)
 the columns of its      its file      add a renamed column again, with NULL in the rows that do not
 target                                change
 the ids of the query's  `query_file`  skip the records of a topic that was created again
@@ -73,6 +75,33 @@ class GuardFacts(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return self.before if batch <= self.batch else self.after
 
 
+class Proof(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """How far a table is compared with its source table.
+
+    Attributes
+    ----------
+    at : str
+        When the first rows were read, in UTC; empty if none were.
+    position : str
+        The source's position at that time.
+    rows : int
+        The rows of the source that were read.
+    different : int
+        The keys whose rows differ.
+    unsettled : int
+        The keys whose rows differed, and that changed too often to know more.
+    after : tuple of str or None
+        The last key that is compared, with all before it.
+    """
+
+    at: str = ""
+    position: str = ""
+    rows: int = 0
+    different: int = 0
+    unsettled: int = 0
+    after: tuple[str | None, ...] | None = None
+
+
 class TableFacts(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What is kept about a table.
 
@@ -97,6 +126,9 @@ class TableFacts(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         A file of an earlier release has none.
     columns : tuple of str
         The columns of its target that the query wrote last, which are not added again.
+    verified, verifying : Proof
+        How all its rows were compared with the source last, and how far the comparison is that is
+        going on.
     """
 
     target: str = ""
@@ -108,6 +140,8 @@ class TableFacts(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     position_column: str = ""
     options: dict[str, str] = {}
     columns: tuple[str, ...] = ()
+    verified: Proof = Proof()
+    verifying: Proof = Proof()
 
 
 class QueryFacts(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -16,6 +16,7 @@ import logging
 import time
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field, replace
+from datetime import datetime
 from functools import cache, partial
 from typing import Any
 
@@ -44,7 +45,7 @@ from normalize.decode.columnar import decoder_of
 from normalize.decode.plan import DecodePlan
 from normalize.kafka.reader_options import decodes_natively
 from normalize.monitoring.explain_error import explain_error
-from normalize.monitoring.progress import DECODERS, TableProgress, publish
+from normalize.monitoring.progress import DECODERS, PROOFS, TableProgress, publish
 from normalize.monitoring.watch import Notice, log, shown_names
 from normalize.spark.plans import in_session
 from normalize.spark.sessions import java_error_types
@@ -68,6 +69,7 @@ from .expressions import (
 )
 from .facts import (
     GuardFacts,
+    Proof,
     TableFacts,
     checked_facts,
     checked_guard,
@@ -161,6 +163,20 @@ class TableRecords:
 
 
 @dataclass
+class TablesVerifier:
+    """Compares tables of a query with their sources, if their options say so."""
+
+    _started: Callable[[Collection[TableJob]], None] | None = None
+
+    def __call__(self, jobs: Collection[TableJob]) -> None:
+        """Compare parts of the tables, after a micro-batch."""
+        options = next((each.policy.verify for each in jobs if each.policy.verify), None)
+        if options is not None:
+            self._started = self._started or options.verifier()
+            self._started(jobs)
+
+
+@dataclass
 class TableJob:
     """Keeps one table equal to its source; for ``foreachBatch``, or called by a router.
 
@@ -204,6 +220,7 @@ class TableJob:
     guesses: bool
     schema: TableSchema
     maintainer: Maintainer = field(default_factory=Maintainer, repr=False)
+    verifier: TablesVerifier = field(default_factory=TablesVerifier, repr=False)
     records: int = 0
     lost: int = 0
     _ignored: set[str] = field(default_factory=set)
@@ -261,12 +278,36 @@ class TableJob:
         except java_error_types(PartialImageError) as error:
             raise SyncError(f"{self.table}: {explain_error(error)}") from None
         self.maintain()
+        self.verifier([self])
 
     def maintain(self) -> None:
         """Maintain the target, if it is due."""
         options = self.policy.maintenance
         if options is not None and self.owns_target and not self.schema.stopped:
             self.maintainer(self.query.spark, self.target(self.kept_target_name), options)
+
+    def keep_proof(self, verified: Proof, verifying: Proof, different: int, text: str) -> None:
+        """Keep how far the table is compared with its source, and show it.
+
+        Parameters
+        ----------
+        verified, verifying : Proof
+            Same as in `TableFacts`.
+        different : int
+            The keys that are known to differ.
+        text : str
+            The same for ``cdc status``.
+        """
+        facts = msgspec.structs.replace(self.schema.facts, verified=verified, verifying=verifying)
+        if facts != self.schema.facts:
+            self._keep(msgspec.structs.replace(self.schema, facts=facts))
+        if (batch := running_batch(self.query.spark)) is not None:
+            show_in_checkpoint(self.query.spark, batch, PROOFS, self.table, progress=text)
+            gauges = {"table_differences": float(different)}
+            if verified.at:
+                at = datetime.fromisoformat(verified.at).timestamp()
+                gauges["table_verified_timestamp_seconds"] = at
+            publish(TableProgress(query=batch.query, table=self.table, proof=gauges))
 
     def apply(self, records: TableRecords) -> None:
         """Apply the table's records of a micro-batch to its target."""

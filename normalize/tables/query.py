@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
+from functools import cached_property
 from threading import Lock
 from typing import Any, Literal
 
@@ -18,13 +19,13 @@ from normalize.arguments import as_format, as_mode, check_choice
 from normalize.core.output import Destination, Mode
 from normalize.kafka.dead_letter import DeadLetter, destination_of
 from normalize.kafka.reader_options import reader_options, reads_topic
-from normalize.kafka.topics import UNKNOWN_IDS, TopicMonitor
+from normalize.kafka.topics import UNKNOWN_IDS, TopicDescriber, TopicMonitor, describer
 from normalize.spark_versions import check_files, check_kafka_source, check_version, load_kafka
 
 from .batches import Batch, running_batch, seconds_since_commit
 from .database_target import Database
 from .facts import QueryFacts, checked_topics, require_same_address
-from .resync_state import Offsets
+from .resync_state import Offsets, offsets_between
 from .route import RECORD_DDL
 from .schema_store import SchemaStore
 from .targets import TableTarget
@@ -125,6 +126,15 @@ class Query:
             chosen_mode,
             dead_letters,
         )
+
+    @cached_property
+    def describer(self) -> TopicDescriber:
+        """What describes the topics."""
+        return describer(self.kafka)
+
+    def behind(self, ends: Offsets) -> int:
+        """Return how many records topics have after some offsets."""
+        return offsets_between(ends, self.describer.ends(ends.keys()))
 
     def records(self) -> DataFrame:
         """Return the stream of Kafka's records."""

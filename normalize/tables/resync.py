@@ -26,7 +26,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from cdc_formats.errors import ArgumentError, ChangelogError
 from normalize.kafka.debezium_snapshot import IncrementalSnapshot, take_snapshot
-from normalize.kafka.topics import TopicDescriber, describer
+from normalize.kafka.topics import describer
 from normalize.monitoring.explain_error import explain_error
 from normalize.monitoring.progress import RESYNCS, TableProgress, publish
 from normalize.spark.sessions import spark_error_types
@@ -184,20 +184,13 @@ def resync_from_snapshot(
     if schema is not None and not topics:
         raise ArgumentError(f"no record of {table} was read yet: its topic is not known")
     kafka = describer(options)
-
-    def ends() -> Offsets:
-        return {
-            topic: {partition: end for partition, (_, end) in partitions.items()}
-            for topic, partitions in kafka.offsets(topics).items()
-        }
-
-    start = ends()
+    start = kafka.ends(topics)
     request = Resync(
         table, remove_missing=remove_missing, dry_run=dry_run, start=start, phase="loading"
     )
     request = _requested(store, request, again=again)
     with failed_at_error(store, request, "Debezium's snapshot did not end"):
-        take_snapshot(snapshot, options, lambda: offsets_between(start, ends()), report)
+        take_snapshot(snapshot, options, lambda: offsets_between(start, kafka.ends(topics)), report)
     request = msgspec.structs.replace(request, phase="requested")
     store.write_resync(request)
     return request
@@ -323,7 +316,6 @@ class Resyncs:
 
     live: Tables
     _beside: tuple[str, Tables] | None = field(default=None, repr=False)
-    _describer: TopicDescriber | None = field(default=None, repr=False)
     _size: int = 0
     _credit: float = 0.0
     _cleaned: set[str] = field(default_factory=set, repr=False)
@@ -345,11 +337,7 @@ class Resyncs:
         while resync is not None and ends:
             # Without records there is no micro-batch: the steps would wait for one.
             on_credit = self._credit > 0
-            if not on_credit and any(
-                last > ends[topic].get(partition, 0)
-                for topic, partitions in self._kafka().offsets(ends.keys()).items()
-                for partition, (_, last) in partitions.items()
-            ):
+            if not on_credit and self.live.query.behind(ends):
                 return
             began = time.monotonic()
             after = self._advanced(resync, batch, ends)
@@ -454,7 +442,7 @@ class Resyncs:
             return self._prepared_for_source(resync, job, ends)
         begins: Offsets = {}
         removed: Offsets = {}
-        for topic, partitions in self._kafka().offsets(self._topics(job, ends)).items():
+        for topic, partitions in self.live.query.describer.offsets(self._topics(job, ends)).items():
             for partition, (first, last) in partitions.items():
                 start = resync.start.get(topic, {}).get(partition, 0)
                 if start > last:
@@ -532,7 +520,7 @@ class Resyncs:
         SyncError
         """
         for topic, partitions in removed.items():
-            if partitions and not self._kafka().is_compacted(topic):
+            if partitions and not self.live.query.describer.is_compacted(topic):
                 partition, first = next(iter(partitions.items()))
                 raise SyncError(
                     f"{topic}[{partition}] begins at the offset {first}: Kafka has removed {records}, "
@@ -544,7 +532,7 @@ class Resyncs:
         """Apply the records of the next step, or those of the step that was planned."""
         job = self._job(resync)
         topics = self._topics(job, ends)
-        ranges = self._kafka().offsets(topics)
+        ranges = self.live.query.describer.offsets(topics)
         offsets = {
             topic: {
                 partition: resync.offsets.get(topic, {}).get(partition, first)
@@ -742,11 +730,6 @@ class Resyncs:
 
     # ----------------------------------------------------------------------------------------------
     # Kafka
-
-    def _kafka(self) -> TopicDescriber:
-        if self._describer is None:
-            self._describer = describer(self.live.query.kafka)
-        return self._describer
 
     def _topics(self, job: TableJob, ends: Offsets) -> list[str]:
         """Return the topics of a table's records; all if none is known."""

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, fields, replace
 from difflib import get_close_matches
-from typing import Literal
+from typing import Any, Literal, Protocol
 
 import msgspec
 from pyspark.sql.types import StructType
@@ -85,6 +85,13 @@ class Maintenance(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
             )
 
 
+class Verify(Protocol):
+    """How a table is compared with its source while the query runs: `normalize.Verify`."""
+
+    def verifier(self) -> Callable[[Collection[Any]], None]:
+        """Return what compares tables of a query, whose jobs it gets after each micro-batch."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class TableOptions:
     """Options of one source table, or of one table merged from shards.
@@ -145,6 +152,9 @@ class TableOptions:
     maintenance : Maintenance or None
         The query compacts the Delta or Iceberg table at an interval, and removes old files; None:
         as of the database.
+    verify : Verify or None
+        The query compares the table with its source table, a part after each micro-batch; None: as
+        of the database.
     """
 
     name: str | None = None
@@ -165,6 +175,7 @@ class TableOptions:
     cluster_by: str | Sequence[str] = ()
     properties: Properties = field(default_factory=dict, hash=False)
     maintenance: Maintenance | None = None
+    verify: Verify | None = field(default=None, hash=False)
     select: Mapping[str, str] = field(default_factory=dict, hash=False)
 
     def __post_init__(self) -> None:
@@ -299,6 +310,7 @@ class TablePolicy(TableOptions):
             "scd_type": (default.scd_type or 1) if scd_type is None else scd_type,
             "track_history": names_of(options.track_history, "track_history"),
             "maintenance": options.maintenance or default.maintenance,
+            "verify": options.verify or default.verify,
         }
         return cls(**(own | decided), database_layout=default.layout)
 

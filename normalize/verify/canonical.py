@@ -30,14 +30,14 @@ NULL is hashed as a flag beside the value, because Spark's ``xxhash64`` skips NU
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from operator import itemgetter
 from typing import Any
 
 from pyspark.sql import Column, DataFrame, functions as F
-from pyspark.sql.types import DataType
+from pyspark.sql.types import DataType, StructField
 
 from cdc_formats.errors import SchemaError
 from cdc_formats.values.masks import Masks
@@ -204,6 +204,29 @@ def converted(column: str, kind: str, copied: str) -> str:
     if (kind, copied) == ("timestamp_ntz", "timestamp"):
         return f"CAST(CONCAT(CAST({column} AS STRING), 'Z') AS timestamp)"
     return _in_utc(column, kind) if copied == "timestamp_ntz" else f"CAST({column} AS {copied})"
+
+
+def as_copied(
+    fields: Iterable[StructField], copies: Mapping[str, DataType], names: Iterable[str]
+) -> list[str]:
+    """Return the SQL expressions of columns of a source in the types of their copies.
+
+    Parameters
+    ----------
+    fields : iterable of StructField
+        The source's columns, which include the names.
+    copies : mapping
+        The types of the copies, by their names in lower case.
+    names : iterable of str
+        The names of the copies.
+    """
+    of_source = {field.name.lower(): field for field in fields}
+    pairs = [(of_source[name.lower()], name) for name in names]
+    return [
+        f"{converted(backquoted(field.name), field.dataType.simpleString(), copies[name.lower()].simpleString())}"
+        f" AS {backquoted(name)}"
+        for field, name in pairs
+    ]
 
 
 def _in_utc(column: str, kind: str) -> str:

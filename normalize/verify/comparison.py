@@ -88,6 +88,15 @@ class ComparableTable(Protocol):
     def lookup(self, names: Sequence[str], keys: Sequence[Key]) -> Snapshot:
         """Return at least the current rows with one of the keys; `names` are the key columns."""
 
+    def between(
+        self, names: Sequence[str], after: Key | None, upto: Key | None, most: int | None
+    ) -> Snapshot:
+        """Return the current rows between two keys, at most a number of them.
+
+        With a number they are in the order of the key. Spark orders keys in the same way: text by
+        its bytes. Without a number there may be other rows, too.
+        """
+
 
 class TargetTable(ComparableTable, Protocol):
     """A target table."""
@@ -144,6 +153,11 @@ class LakeTable:
     def lookup(self, names: Sequence[str], keys: Sequence[Key]) -> Snapshot:
         return Snapshot(self._read(), "")
 
+    def between(
+        self, names: Sequence[str], after: Key | None, upto: Key | None, most: int | None
+    ) -> Snapshot:
+        return Snapshot(self._read(), "")
+
 
 RANGES = 4_096
 """The number of ranges of the hash of a key."""
@@ -195,16 +209,19 @@ class Pair(NamedTuple):
 
 
 class Scan(NamedTuple):
-    """The result of a comparison of all rows.
+    """The result of a comparison of all rows, or of a chunk.
 
     Attributes
     ----------
     position : str
     source_rows, target_rows : int
+        Of a chunk, only the source's are counted.
     differing : dict of Key to Pair
         At most `MOST_KEYS`.
     is_complete : bool
         Whether these are all keys that differ.
+    upto : Key or None
+        The last key of a chunk; None: the table has no more rows.
     """
 
     position: str
@@ -212,9 +229,31 @@ class Scan(NamedTuple):
     target_rows: int
     differing: dict[Key, Pair]
     is_complete: bool
+    upto: Key | None = None
 
 
 Look = Callable[[Sequence[Key]], tuple[dict[Key, Pair], str]]
+
+
+class Pending(NamedTuple):
+    """A key that differed, and is looked at again.
+
+    Attributes
+    ----------
+    pair : Pair
+        The rows of the last look.
+    began : float
+        When it differed first.
+    since : float
+        Since when its source row did not change, or since a pause.
+    waited : bool
+        Whether the times began again after a pause.
+    """
+
+    pair: Pair
+    began: float
+    since: float
+    waited: bool = False
 
 
 class Looks:
@@ -228,6 +267,9 @@ class Looks:
     max_lag_seconds : float
     clock, sleep : callable
         Seconds, and a pause.
+    applied : callable or None
+        Returns the time up to which the target has the changes that were written to its topics.
+        None: the lag alone decides.
     """
 
     def __init__(
@@ -236,9 +278,12 @@ class Looks:
         max_lag_seconds: float,
         clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], None] = time.sleep,
+        applied: Callable[[], float] | None = None,
     ) -> None:
         self.look, self.max_lag = look, max_lag_seconds
         self.clock, self.sleep = clock, sleep
+        self.applied = applied or clock
+        self.pending: dict[Key, Pending] = {}
         self.proven: dict[Key, Pair] = {}
         self.unsettled: dict[Key, Pair] = {}
         self.position: str | None = None
@@ -255,31 +300,40 @@ class Looks:
 
     def run(self, differing: Mapping[Key, Pair]) -> None:
         """Look at keys until nothing more can be found out; sets `proven` and `unsettled`."""
-        pending, began = dict(differing), self.clock()
-        unchanged_since = dict.fromkeys(pending, began)
-        while pending:
-            now = self.clock()
-            pairs, self.position = self.look(list(pending))
-            seen = self.clock()
-            for key, before in list(pending.items()):
-                pair = pairs[key]
-                if pair.source[:2] != before.source[:2]:
-                    unchanged_since[key] = seen
-                if pair.is_equal:
-                    del pending[key]
-                elif (
-                    pair.source[:2] == before.source[:2]
-                    and now - unchanged_since[key] >= self.max_lag
-                ):
-                    self.proven[key] = pair
-                    del pending[key]
-                else:
-                    pending[key] = pair
-            if pending and now - began > _PATIENCE * self.max_lag:
-                self.unsettled |= pending
-                return
-            if pending:
+        self.add(differing)
+        while self.pending:
+            self.step()
+            if self.pending:
                 self.sleep(self.max_lag / _LOOKS_PER_LAG)
+
+    def add(self, differing: Mapping[Key, Pair]) -> None:
+        """Take keys that differ."""
+        now = self.clock()
+        self.pending |= {key: Pending(pair, now, now) for key, pair in differing.items()}
+
+    def wait_again(self) -> None:
+        """Begin the lag again, once for each key: after a pause, a producer catches up first."""
+        now = self.clock()
+        for key, each in self.pending.items():
+            if not each.waited:
+                self.pending[key] = Pending(each.pair, now, now, waited=True)
+
+    def step(self) -> None:
+        """Look at the keys once more."""
+        applied, before = self.applied(), self.pending
+        pairs, self.position = self.look(list(before))
+        self.pending, seen = {}, self.clock()
+        for key, last in before.items():
+            pair, since = pairs[key], last.since
+            is_same = pair.source[:2] == last.pair.source[:2]
+            if pair.is_equal:
+                continue
+            if is_same and applied - since >= self.max_lag:
+                self.proven[key] = pair
+            elif applied - last.began > _PATIENCE * self.max_lag:
+                self.unsettled[key] = pair
+            else:
+                self.pending[key] = last._replace(pair=pair, since=since if is_same else seen)
 
 
 # --------------------------------------------------------------------------------------------------
@@ -300,16 +354,16 @@ class Comparison:
     deleted_column: str | None
     """The target's column of soft deletes, whose rows are not compared; empty if it has hard
     deletes, None if it is not known."""
+    source_where: Callable[[DataFrame], DataFrame] = lambda rows: rows
+    """Selects the source's rows that the target has."""
 
     @property
     def target_keys(self) -> tuple[str, ...]:
         """The target's names of the key columns."""
-        return tuple(
-            column.target_name
-            for name in self.keys
-            for column in self.columns
-            if column.name == name
-        )
+        return tuple(column.target_name for column in self._key_columns())
+
+    def _key_columns(self) -> list[ComparedColumn]:
+        return [column for name in self.keys for column in self.columns if column.name == name]
 
     def scan(self) -> Scan:
         """Compare all rows."""
@@ -334,6 +388,31 @@ class Comparison:
         ]
         return Scan(snapshot.position, rows[0], rows[1], differing, is_complete)
 
+    def chunk(self, after: Key | None, most: int) -> Scan:
+        """Compare the next rows in the order of the key with the target's present ones."""
+        snapshot = self.source.between(self.keys, after, None, most)
+        rows = snapshot.rows.persist(StorageLevel.MEMORY_AND_DISK)
+        try:
+            names, key_columns = (
+                [f"k{index}" for index in range(len(self.keys))],
+                self._key_columns(),
+            )
+            keys = hashed(rows, key_columns, self.keys, of_target=False).select(*names).toArrow()
+            last = keys.slice(most - 1).to_pylist()
+            upto = tuple(last[0].values()) if last else None
+            copy = self.target.between(self.target_keys, after, upto, None).rows
+            sides = [
+                self._hashed(_within(side, values, after, upto), of_target=of_target)
+                for of_target, side, values in (
+                    (False, rows, [each.source_value for each in key_columns]),
+                    (True, copy, [each.target_value for each in key_columns]),
+                )
+            ]
+            differing, is_complete = self._differing(*sides)
+        finally:
+            rows.unpersist()
+        return Scan(snapshot.position, keys.num_rows, 0, differing, is_complete, upto)
+
     def look(self, keys: Sequence[Key]) -> tuple[dict[Key, Pair], str]:
         """Return both tables' rows of some keys, and the source's position."""
         rows, position = self.rows_of_keys(keys, of_target=False)
@@ -350,12 +429,7 @@ class Comparison:
             looks.proven.items(),
             key=lambda each: [(text is not None, len(text or ""), text or "") for text in each[0]],
         )
-        differences = tuple(
-            Difference(
-                pair.kind, tuple(zip(self.keys, key, strict=True)), self._different_columns(pair)
-            )
-            for key, pair in listed[:limit]
-        )
+        differences = tuple(self.difference(*each) for each in listed[:limit])
         return Verification(
             source=self.source.name,
             target=self.target.name,
@@ -374,7 +448,14 @@ class Comparison:
             seconds=seconds,
         )
 
+    def difference(self, key: Key, pair: Pair) -> Difference:
+        """Return how a key differs, and in which columns."""
+        pairs = tuple(zip(self.keys, key, strict=True))
+        return Difference(pair.kind, pairs, self._different_columns(pair))
+
     def _hashed(self, rows: DataFrame, *, of_target: bool, detailed: bool = False) -> DataFrame:
+        if not of_target:
+            rows = self.source_where(rows)
         if of_target and self.deleted_column:
             rows = rows.where(F.col(backquoted(self.deleted_column)).isNull())
         if of_target and self.target_where:
@@ -448,6 +529,29 @@ class Comparison:
         return tuple(
             column.name for column, of_source, of_target in hashes if of_source != of_target
         )
+
+
+def _within(
+    rows: DataFrame, values: Sequence[str], after: Key | None, upto: Key | None
+) -> DataFrame:
+    """Return the rows between two keys, whose columns have these expressions."""
+    kinds = [kind for _, kind in rows.selectExpr(*values).dtypes]
+    for operator, key in ((">", after), ("<=", upto)):
+        if key is not None:
+            bounds = [
+                f"X'{text}'"
+                if kind == "binary"
+                else f"CAST(CAST(X'{str(text).encode().hex()}' AS STRING) AS {kind})"
+                for text, kind in zip(key, kinds, strict=True)
+            ]
+            of_rows, of_key = (
+                ", ".join(f"{value} AS k{index}" for index, value in enumerate(side))
+                for side in (values, bounds)
+            )
+            # The first column alone, too: files without its values are skipped.
+            first = f"{values[0]} {operator[0]}= {bounds[0]}"
+            rows = rows.where(f"{first} AND struct({of_rows}) {operator} struct({of_key})")
+    return rows
 
 
 def _ranges(side: DataFrame) -> dict[int, tuple[int, int]]:

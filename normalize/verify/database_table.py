@@ -179,6 +179,22 @@ class DatabaseTable:
                 self._rows(connection, f" WHERE {where}", {}, []), _position(connection)
             )
 
+    def between(
+        self, names: Sequence[str], after: Key | None, upto: Key | None, most: int | None
+    ) -> Snapshot:
+        columns = [self.column(name) for name in names]
+        with JdbcConnection.open(self.spark, self.target) as connection:
+            literal = _mysql_literal if isinstance(connection.dialect, MySql) else _postgres_literal
+            operands = ", ".join(_in_spark_order(connection, column) for column in columns)
+            limits = [
+                f"({operands}) {operator} ({', '.join(map(literal, columns, key))})"
+                for operator, key in ((">", after), ("<=", upto))
+                if key is not None
+            ]
+            where = f" WHERE {' AND '.join(limits)}" if limits else ""
+            order = "" if most is None else f" ORDER BY {operands} LIMIT {most}"
+            return Snapshot(self._rows(connection, where + order, {}, []), _position(connection))
+
     def column(self, name: str) -> DatabaseColumn:
         return next(column for column in self.columns if column.name == name)
 
@@ -373,9 +389,21 @@ def keys_condition(
     return " OR ".join([*condition, *nulls]) or "FALSE"
 
 
+def _in_spark_order(connection: JdbcConnection, column: DatabaseColumn) -> str:
+    """Return what a database orders in the same way as Spark: text by its bytes."""
+    name = connection.dialect.name(column.name)
+    if column.spark_type != "STRING":
+        return name
+    if isinstance(connection.dialect, MySql):
+        return f"CAST(CONVERT({name} USING utf8mb4) AS BINARY)"
+    return f'CAST({name} AS text) COLLATE "C"'
+
+
 def _mysql_literal(column: DatabaseColumn, text: str | None) -> str:
     if column.spark_type == "BINARY":
         return f"x'{text}'"
+    if column.spark_type != "STRING" and re.fullmatch("-?[0-9]+([.][0-9]+)?", str(text)):
+        return str(text)  # as text, the server compares large numbers as DOUBLE
     # As hexadecimal digits it means the same in every sql_mode.
     return f"_utf8mb4 x'{str(text).encode().hex()}'"
 

@@ -16,12 +16,12 @@ import pyarrow as pa
 from pyspark.sql import SparkSession
 from pyspark.sql.types import StructType
 
-from capture.chunk import rows_of_keys
+from capture.chunk import current_rows, rows_of_keys
 from capture.options import CaptureOptions, read_options
 from capture.rows import METADATA, ROW_KIND, spark_ddl
 from capture.server import run_query
 from capture.source import ChangelogReader, ReadAllAvailable, arrow_schema
-from capture.table import Table, TableId, read_table
+from capture.table import Table, TableId, read_table, rows_after
 
 from .comparison import Key, Snapshot
 
@@ -84,6 +84,18 @@ class MySqlTable:
         rows, position = run_query(
             self.options,
             partial(rows_of_keys, options=self.options, table=self._table, names=names, keys=keys),
+        )
+        return Snapshot(self.spark.createDataFrame(rows, self.schema), str(position))
+
+    def between(
+        self, names: Sequence[str], after: Key | None, upto: Key | None, most: int | None
+    ) -> Snapshot:
+        table = self._table
+        # A source is read in chunks, each with a number of rows, by its primary key.
+        conditions = [rows_after(table, cast("Any", after), most or 0)]
+        rows, position = run_query(
+            self.options,
+            partial(current_rows, options=self.options, table=table, conditions=conditions),
         )
         return Snapshot(self.spark.createDataFrame(rows, self.schema), str(position))
 

@@ -23,7 +23,7 @@ from normalize.tables.table_spec import START_AT
 from normalize.tables.targets import TableTarget
 from normalize.tables.writers.jdbc import JdbcConnection
 
-from .canonical import ROW, converted
+from .canonical import ROW, as_copied
 from .comparison import ComparableTable, Comparison, Key
 from .database_table import DatabaseTable, JdbcSource, keys_condition
 from .verification import Kind
@@ -107,6 +107,35 @@ def _collection(source: JdbcSource) -> str:
     )
 
 
+def write_rows(
+    rows: DataFrame,
+    target: TableTarget | str,
+    keys: Sequence[str],
+    columns: Sequence[str],
+    deleted: str | None,
+) -> None:
+    """Write columns of rows with ``row_kind``, one for each key, to a table that exists.
+
+    Parameters
+    ----------
+    rows : DataFrame
+    target : TableTarget or str
+    keys, columns : sequence of str
+    deleted : str or None
+        The column of soft deletes; None: rows are deleted.
+    """
+    apply_batch(
+        rows.withColumn(_ORDER, F.lit(0)),  # a key has one row: any order is right
+        target,
+        keys=keys,
+        order_by=_ORDER,
+        deletes="soft" if deleted else "hard",
+        deleted_column=deleted or DELETED_AT,
+        column_list=columns,
+        create=False,
+    )
+
+
 def check_repair(repair: Any, comparison: Comparison) -> None:
     """Raise an error for a repair that cannot be made.
 
@@ -186,41 +215,20 @@ def merge_source_rows(
     """
     keys = [key for key in kinds if None not in key]
     duplicates = [key for key in keys if kinds[key] == "duplicate"]
-    copies = {
-        field.name: field.dataType.simpleString() for field in comparison.target.schema.fields
-    }
+    copies = {field.name.lower(): field.dataType for field in comparison.target.schema.fields}
     key_texts = [f"k{index}" for index in range(len(comparison.keys))]
+    columns = [column.target_name for column in comparison.columns]
 
-    def changes(rows: DataFrame, kind: str, *, of_target: bool) -> DataFrame:
-        names = [
-            (column.target_name if of_target else column.name, column.target_name)
-            for column in comparison.columns
-        ]
+    def changes(rows: DataFrame, kind: str) -> DataFrame:
         row = rows.select(f"{ROW}.*")
-        types = dict(row.dtypes)
-        values = [
-            F.expr(converted(backquoted(name), types[name], copies[copy])).alias(copy)
-            for name, copy in names
-        ]
-        return row.select(F.lit(kind).alias(ROW_KIND), *values)
+        values = as_copied(row.schema.fields, copies, columns)
+        return row.selectExpr(f"'{kind}' AS {ROW_KIND}", *values)
 
     def deletes(rows: DataFrame) -> DataFrame:
-        return changes(rows.dropDuplicates(key_texts), "-D", of_target=True)
+        return changes(rows.dropDuplicates(key_texts), "-D")
 
     def write(rows: DataFrame, deleted: str | None = None) -> None:
-        # A key has one row: any order is right.
-        ordered = rows.withColumn(_ORDER, F.lit(0))
-        columns = [column.target_name for column in comparison.columns]
-        apply_batch(
-            ordered,
-            target,
-            keys=comparison.target_keys,
-            order_by=_ORDER,
-            deletes="soft" if deleted else "hard",
-            deleted_column=deleted or DELETED_AT,
-            column_list=columns,
-            create=False,
-        )
+        write_rows(rows, target, comparison.target_keys, columns, deleted)
 
     if duplicates:
         # A MERGE keeps all rows of a key. The source has this key: it is no soft delete.
@@ -232,5 +240,5 @@ def merge_source_rows(
         extra = comparison.rows_of_keys(keys, of_target=True)[0].join(
             source.select(*key_texts), key_texts, "left_anti"
         )
-        rows = changes(source, "+U", of_target=False)
+        rows = changes(source, "+U")
         write(rows.unionByName(deletes(extra)), comparison.deleted_column)

@@ -5,24 +5,22 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import msgspec
-from pyspark.sql import DataFrame, SparkSession, functions as F
+from pyspark.sql import DataFrame, SparkSession
 
 from cdc_formats.errors import ArgumentError
 from cdc_formats.values.schema import backquoted
 from normalize.core.output import ROW_KIND
-from normalize.tables.apply import apply_batch
 from normalize.tables.database_target import Database
 from normalize.tables.expressions import selected
 from normalize.tables.resync import failed_at_error, resync_table, wait_while
 from normalize.tables.resync_state import Resync
 from normalize.tables.schema_store import SchemaStore
-from normalize.tables.table_options import DELETED_AT, TableOptions
+from normalize.tables.table_options import TableOptions
 
-from .canonical import converted
+from .canonical import as_copied
 from .database_table import JdbcSource
+from .repair import write_rows
 from .verify_table import source_table
-
-_ORDER = "__source_order"
 
 
 def resync_from_source(
@@ -108,31 +106,18 @@ def _load(
     target = database.target(resync.new)
     copies = {each.name.lower(): each.dataType for each in target.sink(spark).fields()}
     read = source_table(spark, source)
-    types = {each.name.lower(): each for each in read.schema.fields}
+    of_source = {name.lower() for name in read.schema.fieldNames()}
     columns = [each.name for each in schema.columns if each.name.lower() in copies]
-    lacking = [name for name in columns if name.lower() not in types]
+    lacking = [name for name in columns if name.lower() not in of_source]
     if lacking:
         raise ArgumentError(
             f"{read.name} has no column {', '.join(map(backquoted, lacking))}, which the table has: "
             "read it again from its topic"
         )
 
-    def value(name: str) -> str:
-        of_source, kind = types[name.lower()], copies[name.lower()].simpleString()
-        return converted(backquoted(of_source.name), of_source.dataType.simpleString(), kind)
-
     with read.snapshot() as snapshot:
-        values = [F.expr(value(name)).alias(name) for name in columns]
-        changes: DataFrame = snapshot.rows.select(F.lit("+U").alias(ROW_KIND), *values)
-        # Each key has one row: any order is right.
-        rows = selected(changes, policy.where, policy.select).withColumn(_ORDER, F.lit(0))
-        apply_batch(
-            rows,
-            target,
-            keys=schema.primary_key,
-            order_by=_ORDER,
-            deletes=policy.deletes,
-            deleted_column=policy.deleted_column or DELETED_AT,
-            column_list=[*columns, *policy.select],
-            create=False,
-        )
+        values = as_copied(read.schema.fields, copies, columns)
+        changes: DataFrame = snapshot.rows.selectExpr(f"'+U' AS {ROW_KIND}", *values)
+        rows = selected(changes, policy.where, policy.select)
+        written = [*columns, *policy.select]
+        write_rows(rows, target, schema.primary_key, written, policy.deleted_column)

@@ -10,6 +10,7 @@ from typing import Literal
 from urllib.parse import urlsplit
 
 from pyspark.sql import SparkSession
+from pyspark.sql.types import StructField
 
 from cdc_formats.errors import ArgumentError, MissingDependencyError, SchemaError
 from cdc_formats.values.masks import HMAC, Masks, masks_of
@@ -124,10 +125,10 @@ def verify_table(
         raise ArgumentError("max_lag_seconds and limit must not be negative")
     began = time.monotonic()
     masks = masks_of(mask or (), env=mask_key_env, file=mask_key_file)
-    comparison = _comparison(
+    comparison = comparison_of(
         spark,
-        source,
-        target,
+        source_table(spark, source),
+        target_table(spark, target),
         names_of(keys, "keys"),
         names_of(exclude, "exclude"),
         target_where,
@@ -154,23 +155,22 @@ def verify_table(
     return comparison.result(scan, looks, limit, time.monotonic() - began, repaired)
 
 
-def _comparison(
+def comparison_of(
     spark: SparkSession,
-    source: JdbcSource,
-    target: TableTarget | str,
+    read: ComparableTable,
+    copy: TargetTable,
     keys: Sequence[str],
     exclude: Sequence[str],
     target_where: str,
     deleted_column: str | None,
     masks: Masks,
 ) -> Comparison:
-    """Return how the two tables are compared.
+    """Return how a source table and its copy are compared; the parameters are `verify_table`'s.
 
     Raises
     ------
     ArgumentError, SchemaError, TargetError
     """
-    read, copy = source_table(spark, source), _target_table(spark, target)
     for table in (read, copy):
         _require_distinct_names(table)
     key = _key(read, keys, exclude)
@@ -240,21 +240,24 @@ def _compared_columns(
             f"{copy.name} has no column {', '.join(map(backquoted, absent))}, which {read.name} "
             "has: add it to the target, or exclude it"
         )
-    pairs = [(field, copied[field.name.lower()]) for field in fields]
-    return tuple(
-        (
-            compared_column
-            if masks.kind(field.name) is None
-            else partial(masked_column, masks=masks)
-        )(
-            field.name,
-            field.dataType,
-            same.name,
-            same.dataType,
-            is_json=field.name in read.json_columns,
-        )
-        for field, same in pairs
+    return tuple(compared(read, field, copied[field.name.lower()], masks) for field in fields)
+
+
+def compared(
+    read: ComparableTable, field: StructField, same: StructField, masks: Masks
+) -> ComparedColumn:
+    """Return how a column of the source is compared with its copy.
+
+    Raises
+    ------
+    SchemaError
+        When the types have no exact common type.
+    """
+    column = (
+        compared_column if masks.kind(field.name) is None else partial(masked_column, masks=masks)
     )
+    is_json = field.name in read.json_columns
+    return column(field.name, field.dataType, same.name, same.dataType, is_json=is_json)
 
 
 def _key(read: ComparableTable, keys: Sequence[str], exclude: Sequence[str]) -> tuple[str, ...]:
@@ -328,7 +331,13 @@ def source_table(spark: SparkSession, source: JdbcSource) -> ComparableTable:
     )
 
 
-def _target_table(spark: SparkSession, target: TableTarget | str) -> TargetTable:
+def target_table(spark: SparkSession, target: TableTarget | str) -> TargetTable:
+    """Return the target table.
+
+    Raises
+    ------
+    ArgumentError, TargetError
+    """
     if isinstance(target, JdbcTable):
         return DatabaseTable(spark, target)
     if isinstance(target, LakeTarget):

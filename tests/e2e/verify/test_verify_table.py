@@ -11,10 +11,13 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
+from cdc_formats.values.masks import NO_MASKS
 from normalize import DeltaTarget, IcebergTarget, JdbcTarget
 from normalize.tables.table_options import TableOptions, TablePolicy
 from normalize.tables.table_spec import TableSpec
+from normalize.verify.comparison import Comparison, Key, Pair
 from normalize.verify.verification import Verification
+from normalize.verify.verify_table import comparison_of, source_table, target_table
 from tests.support.servers.local_source import repeating
 from tests.support.sinking import table_name
 from tests.support.verifying import Database, differences, verify
@@ -65,6 +68,21 @@ def test_database_targets(
         ("different", "1", ("name",)),
         ("missing", "3", ()),
     ]
+    tables = source_table(spark, database.source(name)), target_table(spark, target)
+    comparison = comparison_of(spark, *tables, (), (), "", None, NO_MASKS)
+    assert in_chunks(comparison) == [("1", "different"), ("3", "missing")]
+
+
+def in_chunks(comparison: Comparison) -> list[tuple[str | None, str]]:
+    """Return the first columns of the keys that differ, as chunks of two rows show them."""
+    differing, after, chunks = dict[Key, Pair](), None, 0
+    while not chunks or after is not None:
+        scan = comparison.chunk(after, 2)
+        assert not differing.keys() & scan.differing.keys()
+        differing |= scan.differing
+        after, chunks = scan.upto, chunks + 1
+    assert chunks > 1
+    return sorted((key[0], pair.kind) for key, pair in differing.items())
 
 
 def test_a_database_target_says_which_columns_are_computed(
@@ -129,6 +147,13 @@ def test_keys_of_text_bytes_and_times_and_null_and_empty_text(
     both = [("different", each, ("a", "b")) for each in ("2", "3")]
     assert compared() == [*both, text, ("missing", "5", ())]
     # A key with NULL is looked up again in the source, too.
+    tables = source_table(spark, database.source(name)), target_table(spark, target)
+    comparison = comparison_of(spark, *tables, (), (), "", None, NO_MASKS)
+    assert in_chunks(comparison) == [
+        ("2", "different"),
+        ("3", "different"),
+        *(("5", "missing"), ("it's \\", "different")),
+    ]
     absent = [("extra", each, ()) for each in ("2", "3")]
     missing = [("missing", each, ()) for each in ("2", "3", "5")]
     assert compared(keys=["t", "b"]) == [text, *absent, *missing]

@@ -211,7 +211,7 @@ MAY_IMPORT = {
     "normalize.tables": (
         "arguments spark core dataframe decode kafka monitoring spark_versions worker"
     ),
-    "normalize.verify": "arguments spark core tables",
+    "normalize.verify": "arguments spark core monitoring tables",
     "normalize.worker": "",
 }
 """The rooms of its own package that each room may import. A module of `normalize` that is in no

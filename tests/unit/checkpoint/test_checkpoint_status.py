@@ -126,6 +126,15 @@ def test_a_table_that_is_read_again(tmp_path: Path) -> None:
     assert "\x1b" not in done.out
 
 
+def test_a_table_that_is_compared_with_its_source(tmp_path: Path) -> None:
+    folder = kafka_checkpoint(tmp_path, planned=1, committed=1) / "changelog" / "verified"
+    folder.mkdir(parents=True)
+    (folder / "1.json").write_text('{"table": "shop.orders", "progress": "9 rows"}')
+    (proof,) = checkpoint_status(str(tmp_path)).proofs
+    assert (proof.table, proof.progress) == ("shop.orders", "9 rows")
+    assert "  verified          shop.orders: 9 rows\n" in quick("status", tmp_path).out
+
+
 def test_what_is_no_checkpoint_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(ArgumentError, match="is not a checkpoint"):
         checkpoint_status(str(tmp_path))

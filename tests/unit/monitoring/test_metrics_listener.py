@@ -132,6 +132,8 @@ def test_tables_of_a_query_become_metrics() -> None:
     publish(TableProgress(query="0f", table="", unused_masks=2))
     publish(TableProgress(query="0f", table="shop.orders", resync="reading", resync_left=9))
     publish(TableProgress(query="0f", table="shop.orders", resync="replaced"))
+    gauges = {"table_differences": 3.0, "table_verified_timestamp_seconds": 1795478400.0}
+    publish(TableProgress(query="0f", table="shop.orders", proof=gauges))
     publish(TableProgress(query="another", table="shop.orders", records=1))
     orders = '{"query": "shop", "table": "shop.orders"'
     assert values(listener.registry) == {
@@ -153,6 +155,8 @@ def test_tables_of_a_query_become_metrics() -> None:
         # One writer at a time, so that a sum over tables counts them.
         f'changelog_table_writer{orders}, "writer": "spark", "reason": "too large"}}': 1,
         f'changelog_table_resync{orders}, "phase": "replaced"}}': 0,
+        f"changelog_table_differences{orders}}}": 3,
+        f"changelog_table_verified_timestamp_seconds{orders}}}": 1795478400,
         f'changelog_table_lag_seconds{orders}, "of": "oldest"}}': 2.5,
         f'changelog_table_lag_seconds{orders}, "of": "newest"}}': 0.5,
     }
@@ -193,6 +197,8 @@ def test_the_dashboard_uses_every_metric_and_no_other() -> None:
     listener.take(read_progress(PROGRESS))
     listener.take_table(TABLE)
     listener.take_table(TableProgress(query=TABLE.query, table="", unused_masks=1))
+    proof = {"table_differences": 0.0, "table_verified_timestamp_seconds": 0.0}
+    listener.take_table(TableProgress(query=TABLE.query, table="shop.orders", proof=proof))
     listener.onQueryTerminated(SimpleNamespace(id="0f", runId="1f", exception="wrong"))
     exposed = {name.partition("{")[0] for name in values(listener.registry)}
     text = (REPOSITORY / "grafana" / "changelog.json").read_text("utf-8")
@@ -200,7 +206,7 @@ def test_the_dashboard_uses_every_metric_and_no_other() -> None:
     assert set(re.findall(r"\bchangelog_\w+", text)) == exposed
     alerts = (REPOSITORY / "grafana" / "alerts.yaml").read_text("utf-8")
     (group,) = YAML(typ="safe").load(alerts)["groups"]
-    assert len(group["rules"]) == 5
+    assert len(group["rules"]) == 6
     assert set(re.findall(r"\bchangelog_\w+", alerts)) <= exposed
     labels = {
         label

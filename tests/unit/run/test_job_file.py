@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from cdc_formats.errors import ArgumentError, KafkaUnavailableError
-from normalize import DeadLetter, DeltaDatabase, JdbcDatabase
+from normalize import DeadLetter, DeltaDatabase, JdbcDatabase, Verify
 from normalize.monitoring.progress import TableProgress
 from normalize.run import Event, Job, check_job, job_schema, maintain_job, read_job, run_job
 from normalize.run.events import BatchReporter, micro_batch
@@ -63,6 +63,26 @@ def test_the_smallest_job_has_the_defaults_of_sync_database(read) -> None:
         Restart(),
         (),
     )
+
+
+def test_tables_are_verified_by_a_source_whose_password_is_never_shown(read, monkeypatch) -> None:
+    monkeypatch.setenv("SOURCE_PASSWORD", "s3cret")
+    verify = {"source": "jdbc:postgresql://db/shop", "password": "env:SOURCE_PASSWORD"}
+    job = read(
+        target={"delta": {"name": "/lake", "verify": {**verify, "every": "1 hour"}}},
+        tables={"shop.orders": {"verify": {"source": "jdbc:mysql://db/shop", "at_most": "0.5 %"}}},
+        packages=["delta"],
+    )
+    source = Verify(source=verify["source"], password="s3cret", every="1 hour")
+    assert job.arguments["target"] == DeltaDatabase(
+        "/lake", verify=source, on_question="stop_table"
+    )
+    assert "s3cret" not in repr(job.arguments)
+    assert job.packages == ("delta", "postgresql")
+    of_table = job.arguments["tables"]["shop.orders"].verify
+    assert (of_table.share, of_table.of("shop.orders").table) == (0.005, "shop.orders")
+    # Debezium's messages of PostgreSQL name the database, too.
+    assert source.of("shop.public.orders").table == "public.orders"
 
 
 def test_a_mode_has_any_case(read) -> None:
@@ -136,6 +156,14 @@ def test_all_parts_of_a_job(read, monkeypatch) -> None:
         (
             {"tables": {"a": {"maintenance": {"every": "hourly"}}}},
             r"every is 'hourly': pass a number .* - at `\$\.tables\[\.\.\.\]\.maintenance`",
+        ),
+        (
+            {"tables": {"a": {"verify": {"source": "jdbc:mysql://db", "at_most": "2"}}}},
+            r"at_most is '2': pass a part of the time, as '2 %' - at `\$\.tables\[\.\.\.\]\.verify`",
+        ),
+        (
+            {"target": {"delta": {"name": "/lake", "verify": {"url": "jdbc:mysql://db"}}}},
+            r"`url` at `\$\.target\.delta\.verify` is not an option",
         ),
         ({"parallel": "4"}, r"Expected `int`, got `str` - at `\$\.parallel`"),
         ({"on_truncate": "stop"}, r"Invalid enum value 'stop' - at `\$\.on_truncate`"),

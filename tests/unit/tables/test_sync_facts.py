@@ -3,6 +3,7 @@
 import json
 from typing import Any
 
+import msgspec
 import pyarrow as pa
 import pytest
 
@@ -16,6 +17,7 @@ from normalize import DeltaDatabase
 from normalize.core.guard import Expected, Identity, PartitionSummary, SourceTable
 from normalize.tables.facts import (
     GuardFacts,
+    Proof,
     QueryFacts,
     TableFacts,
     checked_facts,
@@ -355,6 +357,8 @@ FACTS: dict[str, tuple[object, object]] = {
             "position_column": "",
             "options": {},
             "columns": [],
+            "verified": msgspec.to_builtins(Proof()),
+            "verifying": msgspec.to_builtins(Proof()),
         },
     ),
     "the file of an earlier release has no facts": (
