@@ -219,8 +219,7 @@ class _Reader(ScalarReader):
         if key is None:
             raise MissingFieldError("the Kafka key is null", "", "key")
         try:
-            values = self._read_key(key)
-            image = {self.rows.names[at]: getattr(values, f"c{at}") for at in self.rows.key_indices}
+            image = self.rows.raw_key(self._read_key(key))
             self.rows.key(image, "$")
         except DecodeError as error:
             raise error.at(field="key") from None

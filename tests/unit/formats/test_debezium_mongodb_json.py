@@ -15,8 +15,8 @@ from cdc_formats.errors import (
     PartialImageError,
 )
 from cdc_formats.events import ControlEvent, KeyedChange
-from cdc_formats.formats.debezium.mongodb import document_converter
 from cdc_formats.testing import check_record
+from cdc_formats.values.extended_json import document_converter
 from cdc_formats.values.schema import ABSENT
 from tests.support.error_texts import error_test
 from tests.support.examples import examples
