@@ -407,9 +407,8 @@ class DebeziumJson(RowEnvelope, RegistryOptions):
     ) -> Encoder:
         """Return the encoder of a table's rows, with a schema block if `schema_include` is True."""
         self.require_writable()
-        return (_SchemaEncoder if self.schema_include is True else _Encoder)(
-            self, columns, unique_key
-        )
+        of = _SchemaEncoder if self.schema_include is True else EnvelopeEncoder
+        return of(self, columns, unique_key)
 
 
 def _properties(message: Any) -> list[Any] | None:
@@ -552,17 +551,8 @@ class _Reader(WrappedReader, ScalarReader):
 # encoding
 
 
-class _Encoder(EnvelopeEncoder):
-    writes_source = True
-
-    def message(self, operation: str, before: Any, after: Any) -> dict[str, Any]:
-        return {"before": before, "after": after, "op": operation}
-
-
-class _SchemaEncoder(_Encoder):
+class _SchemaEncoder(EnvelopeEncoder):
     """Adds a schema block to key and value, as JsonConverter does with ``schemas.enable=true``."""
-
-    writes_source = False  # the block would have to describe it
 
     def __init__(
         self, format: DebeziumJson, columns: str | Sequence[Column], unique_key: Sequence[str]
@@ -577,6 +567,7 @@ class _SchemaEncoder(_Encoder):
         if unknown:
             raise SchemaError(f"debezium-json cannot write a column's schema: {'; '.join(unknown)}")
         super().__init__(format, declared, unique_key, each)
+        self.writes_source = False  # the block would have to describe it
         key = [(declared[index], each[index]) for index in self.rows.key_indices]
         self.key_schema = json_bytes(
             struct_schema(

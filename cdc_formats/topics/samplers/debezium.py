@@ -151,6 +151,7 @@ class EnvelopeSampler(Sampler):
     """The hooks of the formats with Debezium's envelope."""
 
     operation_path = ("op",)
+    uses_kafka_key = True
 
     def connector(self, message: Any) -> str | None:
         """Return the name of the connector in ``source``."""
@@ -160,10 +161,6 @@ class EnvelopeSampler(Sampler):
     def is_complete(self, message: Any) -> bool:
         """Whether the connector in ``source`` never writes the placeholder."""
         return is_complete_source(message.source)
-
-    def source_key(self, message: Any, key: bytes | None, headers: Headers = ()) -> tuple[str, ...]:
-        """Return the fields of the Kafka key."""
-        return tuple(self.key_columns(key, headers))
 
     def evidence(self, record: InspectedRecord) -> Evidence:
         """Return whether the value has a schema block."""
