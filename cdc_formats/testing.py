@@ -139,14 +139,15 @@ def render(result: Result, columns: str | Sequence[Column]) -> list[str]:
     if isinstance(result, Ignored):
         return [f"Ignored({result.value})"]
     types = [column.type for column in to_columns(columns)]
-    return [_line(change, types) for change in result]
-
-
-def _line(change: Change | KeyedChange, types: Sequence[SqlType]) -> str:
-    if isinstance(change, Change):
-        return change.kind.short_string + _row(change.row, types)
     # The types of the key's columns are unknown here; keys can be compared without them.
-    return "-D" + _row(change.key, None) if change.row is None else "+U" + _row(change.row, types)
+    return [
+        change.kind.short_string + _row(change.row, types)
+        if isinstance(change, Change)
+        else "-D" + _row(change.key, None)
+        if change.row is None
+        else "+U" + _row(change.row, types)
+        for change in result
+    ]
 
 
 def _row(row: Sequence[Any], types: Sequence[SqlType] | None) -> str:
@@ -512,18 +513,6 @@ def check_sampling(format: Format, vector: Vector, *, mutations: int = 200, seed
     A format whose messages have no column names may refuse samples with an `InferenceError`.
     """
     format = _with_options(format, vector.options)
-    _check_detected_options(format, vector)
-    try:
-        reader = AnyColumns(format)
-    except InferenceError:
-        return
-    for key, value in vector.records:
-        _check_hooks(reader, key, value, valid=True)
-    for key, value in _damaged_records(vector, mutations, seed):
-        _check_hooks(reader, key, value)
-
-
-def _check_detected_options(format: Format, vector: Vector) -> None:
     records = inspect_all(
         [
             SampledRecord("", 0, number, 0, *record, ())
@@ -539,6 +528,14 @@ def _check_detected_options(format: Format, vector: Vector) -> None:
             "options of the format"
         ),
     )
+    try:
+        reader = AnyColumns(format)
+    except InferenceError:
+        return
+    for key, value in vector.records:
+        _check_hooks(reader, key, value, valid=True)
+    for key, value in _damaged_records(vector, mutations, seed):
+        _check_hooks(reader, key, value)
 
 
 def _check_hooks(
@@ -721,21 +718,17 @@ def _check_result(result: Any, decoder: Decoder, what: str) -> None:
             )
             row = list(change.row)
         if row is not None:
-            _check_canonical(row, decoder, what)
-
-
-def _check_canonical(row: list[Any], decoder: Decoder, what: str) -> None:
-    _require(
-        len(row) == len(decoder.columns),
-        f"{what} gives {len(row)} values for {len(decoder.columns)} columns",
-    )
-    try:
-        to_python(decoder.columns, row)
-        render([Change(RowKind.INSERT, tuple(row))], decoder.columns)
-    except (ArithmeticError, TypeError, ValueError) as error:
-        raise AssertionError(
-            f"{what} gives {row}, whose values are not canonical: {error}"
-        ) from error
+            _require(
+                len(row) == len(decoder.columns),
+                f"{what} gives {len(row)} values for {len(decoder.columns)} columns",
+            )
+            try:
+                to_python(decoder.columns, row)
+                render([Change(RowKind.INSERT, tuple(row))], decoder.columns)
+            except (ArithmeticError, TypeError, ValueError) as error:
+                raise AssertionError(
+                    f"{what} gives {row}, whose values are not canonical: {error}"
+                ) from error
 
 
 def _result_or_error(what: str, call: Callable[..., T], *arguments: Any) -> T | DecodeError:
@@ -743,30 +736,26 @@ def _result_or_error(what: str, call: Callable[..., T], *arguments: Any) -> T | 
     try:
         return call(*arguments)
     except DecodeError as error:
-        _check_error(error, what)
+        text = str(error)
+        _require(
+            len(text) <= ERROR_CHARACTERS,
+            f"{what}: the error's text has {len(text)} characters, more than {ERROR_CHARACTERS}",
+        )
+        try:
+            copy = pickle.loads(pickle.dumps(error))
+        except (pickle.PicklingError, AttributeError, TypeError) as failure:
+            raise AssertionError(
+                f"{what}: the error {type(error).__name__} does not pickle: {failure}"
+            ) from failure
+        _require(
+            type(copy) is type(error) and str(copy) == text,
+            f"{what}: pickling changes the error to {copy}",
+        )
         return error
     except Exception as error:
         raise AssertionError(
             f"{what} raises {type(error).__name__}, which is not a DecodeError: {error}"
         ) from error
-
-
-def _check_error(error: DecodeError, what: str) -> None:
-    text = str(error)
-    _require(
-        len(text) <= ERROR_CHARACTERS,
-        f"{what}: the error's text has {len(text)} characters, more than {ERROR_CHARACTERS}",
-    )
-    try:
-        copy = pickle.loads(pickle.dumps(error))
-    except (pickle.PicklingError, AttributeError, TypeError) as failure:
-        raise AssertionError(
-            f"{what}: the error {type(error).__name__} does not pickle: {failure}"
-        ) from failure
-    _require(
-        type(copy) is type(error) and str(copy) == text,
-        f"{what}: pickling changes the error to {copy}",
-    )
 
 
 def _of(format: Format, vector: Vector, number: int) -> str:

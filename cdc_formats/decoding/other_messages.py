@@ -245,7 +245,12 @@ def other_message(value: bytes | None) -> str:
         return ""
     data = bytes(value)
     if data[0] == 0:
-        return _behind_bytes(data)
+        size = int.from_bytes(data[:_LENGTH], "big")
+        if 0 < size <= len(data) - _LENGTH and isinstance(
+            _json(data[_LENGTH : _LENGTH + size]), dict
+        ):
+            return _OPEN_PROTOCOL
+        return _PROTOBUF if is_framed_protobuf(data, FRAME_SIZE) else _of_json(_json(data))
     frame = read_frame(data)  # one that begins with another byte
     if frame is not None and is_framed_protobuf(data, frame.size):
         return _PROTOBUF
@@ -263,13 +268,6 @@ def _of_json(message: Any) -> str:
         if isinstance(message, dict)
         else ""
     )
-
-
-def _behind_bytes(data: bytes) -> str:
-    size = int.from_bytes(data[:_LENGTH], "big")
-    if 0 < size <= len(data) - _LENGTH and isinstance(_json(data[_LENGTH : _LENGTH + size]), dict):
-        return _OPEN_PROTOCOL
-    return _PROTOBUF if is_framed_protobuf(data, FRAME_SIZE) else _of_json(_json(data))
 
 
 def _json(data: bytes) -> Any:

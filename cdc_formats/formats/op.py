@@ -165,7 +165,13 @@ class OpJson(Format):
         object.__setattr__(self, "codes", _codes(self.codes))
         self._check_fields()
         self._check_befores()
-        self._check_masks()
+        for name in ("op_field", "position_field", "position_index_field"):
+            path = self._paths.get(name, ("",))
+            if self.handling.masks.kind(path[-1]) is not None:
+                raise FormatOptionError(
+                    f"op-json: {name} is {'.'.join(path)!r}, which mask has too: the state and the "
+                    "metadata would have its value. Remove one of them"
+                )
 
     def _check_fields(self) -> None:
         for name, path in self._paths.items():
@@ -199,15 +205,6 @@ class OpJson(Format):
             raise FormatOptionError(
                 f"op-json: {befores[0]} and {second} cannot be combined: remove one of them"
             )
-
-    def _check_masks(self) -> None:
-        for name in ("op_field", "position_field", "position_index_field"):
-            path = self._paths.get(name, ("",))
-            if self.handling.masks.kind(path[-1]) is not None:
-                raise FormatOptionError(
-                    f"op-json: {name} is {'.'.join(path)!r}, which mask has too: the state and the "
-                    "metadata would have its value. Remove one of them"
-                )
 
     @property
     def reads_headers(self) -> bool:
@@ -288,7 +285,6 @@ class OpJson(Format):
             operation_header=self.op_header or "",
             kinds=self._kinds,
             codes=Codes(are_text=False, or_else=": add it to codes"),
-            inspect=self._require_operation,
             adjust=partial(self._adjust, rows),
             after=after,
             before=before,
@@ -301,13 +297,6 @@ class OpJson(Format):
                 missing_is_null=self.missing_columns == "null",
             ),
         )
-
-    def _require_operation(self, message: Any, kind: RowKind | Ignored | None) -> None:
-        if kind is None and message.operation is None:
-            raise MissingFieldError(
-                f"`{self._paths['op_field'][-1]}` is missing or null",
-                ".".join(("$", *self._paths["op_field"])),
-            )
 
     def _adjust(
         self, rows: RowConverter, event: Event, value: bytes, index: int, keyed: bool

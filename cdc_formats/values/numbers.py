@@ -170,18 +170,14 @@ def _float_writer(sql_type: SqlType, handling: Handling, iso: bool) -> Converter
 
     def write(value: float) -> float | str:
         if math.isfinite(value):
-            number = _single(sql_type, value) if single else value
+            try:
+                number = shortest(value) if single else value
+            except OverflowError:
+                raise refuse(sql_type, value, "out of its range") from None
             return number if handling.native else repr(number)
         return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
 
     return write
-
-
-def _single(sql_type: SqlType, value: float) -> float:
-    try:
-        return shortest(value)
-    except OverflowError:
-        raise refuse(sql_type, value, "out of its range") from None
 
 
 # --------------------------------------------------------------------------------------------------

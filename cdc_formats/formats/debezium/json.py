@@ -532,19 +532,13 @@ class _Reader(WrappedReader, ScalarReader):
             and self.tables.match(message, f"{root}.source")
         ):
             return [self.key.delete(key, message)]
-        return self.events(
-            message, value, root, self._rows(bytes(message.schema), self._is_complete(message))
-        )
-
-    def _is_complete(self, message: Any) -> bool:
-        """Whether the placeholder's text in a message is ordinary data."""
         images = [message.after] if self.keyed else [message.after, message.before]
         unknown = any(image is not None and self.rows.has_placeholder(image) for image in images)
-        return unknown and is_complete_source(message.source)
-
-    def _rows(self, schema: bytes, complete: bool) -> RowConverter | None:
-        """Return the converter of the rows of messages with a schema block; None: as declared."""
-        return None if schema in _NO_BLOCK and not complete else self.described(schema, complete)
+        # The placeholder's text is ordinary data in a message that has all values.
+        complete, schema = unknown and is_complete_source(message.source), bytes(message.schema)
+        is_declared = schema in _NO_BLOCK and not complete
+        rows = None if is_declared else self.described(schema, complete)
+        return self.events(message, value, root, rows)
 
 
 # --------------------------------------------------------------------------------------------------

@@ -275,20 +275,16 @@ def _arguments(topic: str, servers: str, identifier: str, table: TableProfile) -
     yield f"format={literal(identifier)},"
     if table.options:
         yield f"format_options={_mapping(table.options)},"
-    yield from _schema(table)
-    if table.primary_key:
-        yield f"primary_key=[{', '.join(map(literal, table.primary_key))}],"
-    else:
-        yield "normalize=False,"
-    yield f"options={_mapping({'kafka.bootstrap.servers': servers})},"
-
-
-def _schema(table: TableProfile) -> Iterator[str]:
     columns = [str(column) for column in table.schema.columns] if table.schema else []
     yield "schema=("
     for number, column in enumerate(columns, 1):
         yield f"    {literal(column + (', ' if number < len(columns) else ''))}"
     yield "),"
+    if table.primary_key:
+        yield f"primary_key=[{', '.join(map(literal, table.primary_key))}],"
+    else:
+        yield "normalize=False,"
+    yield f"options={_mapping({'kafka.bootstrap.servers': servers})},"
 
 
 def literal(value: Any) -> str:

@@ -309,7 +309,17 @@ class OpSampler(Sampler):
                     "codes": codes,
                     **_row_options(row, values, codes),
                     **_position_option(path, values),
-                    **_options_of_producer(values),
+                    # Those of the producer whose fields all messages have.
+                    **next(
+                        (
+                            of_producer
+                            for fields, of_producer in _OF_PRODUCERS
+                            if all(
+                                value_at(each, at) is not None for each in values for at in fields
+                            )
+                        ),
+                        {},
+                    ),
                 }
         headers = [
             {name: (data or b"").decode(errors="replace") for name, data in each.record.headers}
@@ -363,18 +373,6 @@ _OF_PRODUCERS: tuple[tuple[tuple[_Path, ...], Mapping[str, str]], ...] = (
     ),
 )
 """The fields of Sequin's and SharePlex's messages, and what else their options are."""
-
-
-def _options_of_producer(values: Sequence[Mapping[str, Any]]) -> Mapping[str, str]:
-    """Return the options of the producer whose fields all messages have."""
-    return next(
-        (
-            options
-            for paths, options in _OF_PRODUCERS
-            if all(value_at(value, path) is not None for value in values for path in paths)
-        ),
-        {},
-    )
 
 
 def _spelled(name: str) -> str:
