@@ -14,7 +14,6 @@ from typing import Annotated, Any
 import msgspec
 import typer
 from rich.box import SIMPLE_HEAD
-from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
@@ -231,23 +230,17 @@ def _show_one(described: Mapping[str, Any], color: Color) -> None:
     for group, rows in groups.items():
         out.print(Text(f"{group}\n", "bold"))
         if out.width < _NARROW:
-            _show_paragraphs(rows, out)
+            for name, kind, default, description in rows:
+                head = default if default == "required" else f"default {default}"
+                out.print(
+                    Text.assemble((printable(name), "cyan"), printable(f"  {kind}, {head}")),
+                    soft_wrap=False,
+                )
+                out.print(
+                    Text("\n".join([*hanging(printable(description), out.width, indent=4), ""]))
+                )
         else:
             show_table(("option", "type", "default", ""), rows, color)
-
-
-def _show_paragraphs(rows: Sequence[Sequence[str]], out: Console) -> None:
-    """Show options as a manual page does.
-
-    The name, type and default are in one line; the description is indented below it.
-    """
-    for name, kind, default, description in rows:
-        head = default if default == "required" else f"default {default}"
-        out.print(
-            Text.assemble((printable(name), "cyan"), printable(f"  {kind}, {head}")),
-            soft_wrap=False,
-        )
-        out.print(Text("\n".join([*hanging(printable(description), out.width, indent=4), ""])))
 
 
 def show_table(heads: Sequence[str], rows: Sequence[Sequence[str]], color: Color) -> None:

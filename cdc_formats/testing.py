@@ -298,8 +298,15 @@ def check_vector(format: Format, vector: Vector) -> None:
             raise AssertionError(f"{what} is refused: {result}") from result
         _check_result(result, decoder, what)
         lines += render(result, decoder.columns)
-    if vector.expected is not None:
-        _check_lines(format, lines, list(vector.expected))
+    expected = lines if vector.expected is None else list(vector.expected)
+    if lines != expected:
+        pairs = enumerate(zip(lines, expected, strict=False))
+        shorter = min(len(lines), len(expected))
+        at = next((number for number, (got, must_be) in pairs if got != must_be), shorter)
+        got, must_be = (some[at] if at < len(some) else "the end" for some in (lines, expected))
+        raise AssertionError(
+            f"{format.identifier}: line {at + 1} of the changelog is {got}, but must be {must_be}"
+        )
 
 
 def check_purity(format: Format, vector: Vector) -> None:
@@ -675,19 +682,6 @@ def _outcomes(
             return str(error)
 
     return [outcome(key, value) for key, value in records]
-
-
-def _check_lines(format: Format, lines: list[str], expected: list[str]) -> None:
-    if lines == expected:
-        return
-    at = next(
-        (n for n, pair in enumerate(zip(lines, expected, strict=False)) if pair[0] != pair[1]),
-        min(len(lines), len(expected)),
-    )
-    got, must_be = (some[at] if at < len(some) else "the end" for some in (lines, expected))
-    raise AssertionError(
-        f"{format.identifier}: line {at + 1} of the changelog is {got}, but must be {must_be}"
-    )
 
 
 def _check_result(result: Any, decoder: Decoder, what: str) -> None:

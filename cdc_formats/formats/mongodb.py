@@ -83,6 +83,7 @@ import msgspec
 
 from cdc_formats.decoding.envelope import Codes, Envelope, Images, epoch_s, member, named
 from cdc_formats.decoding.rows import RowConverter
+from cdc_formats.decoding.shapes import narrowed
 from cdc_formats.errors import MissingFieldError
 from cdc_formats.events import (
     DELETE,
@@ -98,7 +99,11 @@ from cdc_formats.events import (
     integer,
 )
 from cdc_formats.format import MetadataColumn
-from cdc_formats.formats.debezium.mongodb import DocumentFormat, changed_columns
+from cdc_formats.formats.debezium.mongodb import (
+    DocumentFormat,
+    UpdateDescription,
+    changed_columns,
+)
 from cdc_formats.values.json_reader import json_reader, read_object, read_part
 
 _KINDS: Mapping[str, RowKind | Ignored] = {
@@ -120,7 +125,6 @@ _KINDS: Mapping[str, RowKind | Ignored] = {
         Ignored.DDL,
     ),
 }
-_WITHOUT_COLLECTION = dict.fromkeys(("dropDatabase", "invalidate"), Ignored.DDL)
 _REMEDY = (
     "set the connector's change.stream.full.document=updateLookup. If it is set, the document was "
     "deleted before the lookup: set it to required, and the collection's "
@@ -175,7 +179,7 @@ class MongodbJson(DocumentFormat):
             fields=_Message,
             operation=("operation_type",),
             kinds=_KINDS,
-            codes=Codes(without_table=_WITHOUT_COLLECTION),
+            codes=Codes(without_table={"dropDatabase": Ignored.DDL, "invalidate": Ignored.DDL}),
             inspect=partial(_set_changed_columns, rows),
             adjust=_mark_changed_columns,
             after="full_document",
@@ -244,20 +248,12 @@ class _Message(msgspec.Struct, gc=False, rename="camel"):
     token: msgspec.Raw = msgspec.field(default=msgspec.Raw(b"null"), name="_id")
 
 
-class _Description(msgspec.Struct, gc=False, rename="camel"):
-    updated_fields: dict[str, Any] | None = None
-    removed_fields: list[str] | None = None
-    truncated_arrays: list[Any] | None = None
-
-
 class _ChangedColumns(dict[str, Any]):
     """The columns of a document that an update changed, and its ``_id``."""
 
 
-_read_description: Callable[[bytes], _Description | None] = json_reader(
-    _Description | None,  # type: ignore[arg-type]
-    spelled=True,
-)
+_Description: Any = narrowed(UpdateDescription, {"updated_fields": dict[str, Any] | None})
+_read_description: Callable[[bytes], Any] = json_reader(_Description | None, spelled=True)
 
 
 def _set_changed_columns(
@@ -282,5 +278,8 @@ def _set_changed_columns(
 
 def _mark_changed_columns(event: Event, value: bytes, index: int, keyed: bool) -> None:
     if isinstance(event.after, _ChangedColumns):
-        event.sparse, event.before = True, None
-        event.after_path = "$.updateDescription.updatedFields"
+        event.sparse, event.before, event.after_path = (
+            True,
+            None,
+            "$.updateDescription.updatedFields",
+        )

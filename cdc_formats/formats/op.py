@@ -75,6 +75,7 @@ Source: the documentation of the producers above; FLIP-564.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -106,6 +107,7 @@ _MEANINGS: dict[str, RowKind | Ignored] = {
     **{each: RowKind.from_short_string(each) for each in SHORT_STRINGS},
     **{each.name: each for each in Ignored if each is not Ignored.OTHER_TABLE},
 }
+_INTEGER = re.compile("0|-?[1-9][0-9]{0,8}")
 _BOOLEANS = {"true": True, "false": False}
 
 
@@ -238,7 +240,7 @@ class OpJson(Format):
         kinds: dict[Any, RowKind | Ignored] = {}
         for code, meaning in self.codes.items():
             kinds[code] = _MEANINGS[meaning]
-            if code in _BOOLEANS or _is_integer(code):
+            if code in _BOOLEANS or _INTEGER.fullmatch(code):
                 kinds[_BOOLEANS[code] if code in _BOOLEANS else int(code)] = _MEANINGS[meaning]
         return kinds
 
@@ -416,11 +418,6 @@ def _codes(codes: Any) -> dict[str, str]:
     if not {"true", "false"}.isdisjoint(texts) and not {"0", "1"}.isdisjoint(texts):
         raise FormatOptionError("op-json: codes are numbers or booleans, not both")
     return texts
-
-
-def _is_integer(code: str) -> bool:
-    number = code.removeprefix("-")
-    return number.isascii() and number.isdigit() and len(number) < 10 and str(int(code)) == code
 
 
 def _attribute(path: Sequence[str]) -> str:

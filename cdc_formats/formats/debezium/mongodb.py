@@ -173,7 +173,9 @@ class DebeziumMongodbJson(DocumentFormat, DebeziumEnvelope):
         return reader.tables.guard(reader, names, [("payload", *name) for name in names])
 
 
-class _Description(msgspec.Struct, gc=False, rename="camel"):
+class UpdateDescription(msgspec.Struct, gc=False, rename="camel"):
+    """What an update changed; documents are text."""
+
     updated_fields: str | None = None
     removed_fields: list[str] | None = None
     truncated_arrays: list[Any] | None = None
@@ -185,7 +187,7 @@ class _Message(msgspec.Struct, gc=False):
     op: Any = None
     before: str | None = None
     after: str | None = None
-    description: _Description | None = msgspec.field(default=None, name="updateDescription")
+    description: UpdateDescription | None = msgspec.field(default=None, name="updateDescription")
     source: msgspec.Raw = msgspec.Raw(b"null")
     ts_ms: Any = None
     schema: msgspec.Raw = msgspec.Raw(b"")
@@ -221,61 +223,35 @@ class _Reader(WrappedReader):
         raise unknown_operation("op", op, "is none of c, d, r, u", f"{root}.op")
 
     def _update(self, key: bytes | None, message: _Message, root: str) -> Event:
-        before_path, after_path = f"{root}.before", f"{root}.after"
+        before, path = None, f"{root}.after"
         # A document's _id never changes: if only keys are used, `before` adds nothing to `after`.
-        if message.after is not None:
-            before = None if self.keyed else self._before(message, before_path)
-            return Event(
-                UPDATE_AFTER,
-                before,
-                self._image(message.after, after_path),
-                message,
-                before_path,
-                after_path,
-            )
-        before = (
-            self._image(message.before, before_path)
-            if self.keyed
-            else self._before(message, before_path)
-        )
-        after = {
-            **({} if before is None else self.rows.present(before)),
-            **self._changed(message.description, root),
-            "_id": self._id(key),
-        }
-        whole = before is not None
-        return Event(
-            UPDATE_AFTER,
-            before,
-            after,
-            message,
-            before_path,
-            f"{root}.{_UPDATED}",
-            sparse=not whole,
-        )
+        if not self.keyed:
+            before = self._before(message, f"{root}.before")
+        elif message.after is None:
+            before = self._image(message.before, f"{root}.before")
+        after = self._image(message.after, path)
+        is_sparse = after is None and before is None
+        if after is None:
+            columns = {} if before is None else self.rows.present(before)
+            after = {**columns, **self._changed(message.description, root), "_id": self._id(key)}
+            path = f"{root}.{_UPDATED}"
+        return Event(UPDATE_AFTER, before, after, message, f"{root}.before", path, sparse=is_sparse)
 
     def _delete(self, key: bytes | None, message: _Message, root: str) -> Event:
-        if message.before is not None or not self.keyed:
-            return Event(
-                DELETE,
-                self._before(message, f"{root}.before"),
-                None,
-                message,
-                f"{root}.before",
-                "",
-            )
-        return Event(DELETE, {"_id": self._id(key)}, None, message, "$", "")
+        if message.before is None and self.keyed:
+            return Event(DELETE, {"_id": self._id(key)}, None, message, "$", "")
+        path = f"{root}.before"
+        return Event(DELETE, self._before(message, path), None, message, path, "")
 
     def _before(self, message: _Message, path: str) -> Any:
-        image = self._image(message.before, path)
-        if image is None:
+        if message.before is None:
             raise MissingBeforeImageError(f"`before` {_REMEDY}", path)
-        return image
+        return self._image(message.before, path)
 
     def _image(self, document: str | None, path: str) -> Any:
         return None if document is None else read_part(self.rows.read, document.encode(), path)
 
-    def _changed(self, description: _Description | None, root: str) -> dict[str, Any]:
+    def _changed(self, description: UpdateDescription | None, root: str) -> dict[str, Any]:
         """Return the columns that an update set, and NULL for those that it removed."""
         if description is None:
             reason = (
@@ -283,11 +259,10 @@ class _Reader(WrappedReader):
                 "mode is not supported)"
             )
             raise MissingFieldError(reason, f"{root}.after")
-        updated = read_part(
-            read_object, (description.updated_fields or "{}").encode(), f"{root}.{_UPDATED}"
-        )
         return changed_columns(
-            updated,
+            read_part(
+                read_object, (description.updated_fields or "{}").encode(), f"{root}.{_UPDATED}"
+            ),
             description.removed_fields,
             description.truncated_arrays,
             self.rows,
@@ -298,28 +273,24 @@ class _Reader(WrappedReader):
     def _id(self, key: bytes | None) -> Any:
         """Return the ``_id`` of the Kafka key."""
         try:
-            value = self._key(key)
+            if key is None:
+                raise MissingFieldError(
+                    "the Kafka key is null, and the message has no document: the changed document "
+                    "is unknown"
+                )
+            fields = read_object(key)
+            if is_wrapped(fields) and (self.schema_include is not False or "schema" not in fields):
+                fields = fields["payload"] if isinstance(fields["payload"], dict) else {}
+            identifier = fields.get("id")
+            if not isinstance(identifier, str):
+                raise MissingFieldError("`id` is missing or not a string", "$.id")
+            value = read_part(read_json, identifier.encode(), "$.id")
+            if value is None:
+                raise MissingFieldError("`id` is null", "$.id")
             if self.rows.unique_key:
                 self.rows.key({"_id": value}, "$")
         except DecodeError as error:
             raise error.at(field="key") from None
-        return value
-
-    def _key(self, key: bytes | None) -> Any:
-        if key is None:
-            raise MissingFieldError(
-                "the Kafka key is null, and the message has no document: the changed document is "
-                "unknown"
-            )
-        message = read_object(key)
-        if is_wrapped(message) and (self.schema_include is not False or "schema" not in message):
-            message = message["payload"] if isinstance(message["payload"], dict) else {}
-        identifier = message.get("id")
-        if not isinstance(identifier, str):
-            raise MissingFieldError("`id` is missing or not a string", "$.id")
-        value = read_part(read_json, identifier.encode(), "$.id")
-        if value is None:
-            raise MissingFieldError("`id` is null", "$.id")
         return value
 
 

@@ -296,7 +296,14 @@ class _Reader:
     def read(
         self, key: bytes | None, value: bytes | None, headers: Headers = ()
     ) -> Sequence[Event] | Ignored:
-        key_values = self._key(key, headers)
+        if key is None:
+            raise MissingFieldError(
+                "the Kafka key is null: upsert-kafka reads the primary key from it", "", "key"
+            )
+        try:
+            key_values = self.parts.key.read(key, headers)
+        except DecodeError as error:
+            raise error.at(field="key") from None
         if value is None or (self.json_null and _is_json_null(value)):
             return [
                 Event(
@@ -318,16 +325,6 @@ class _Reader:
                 UPDATE_AFTER, None, self._with_key(key_values, row), None, "", "$", rows=self.rows
             )
         ]
-
-    def _key(self, key: bytes | None, headers: Headers) -> Row:
-        if key is None:
-            raise MissingFieldError(
-                "the Kafka key is null: upsert-kafka reads the primary key from it", "", "key"
-            )
-        try:
-            return self.parts.key.read(key, headers)
-        except DecodeError as error:
-            raise error.at(field="key") from None
 
     def _with_key(self, key: Row, row: list[Any]) -> Row:
         """Return `row` with missing key columns taken from the key."""
