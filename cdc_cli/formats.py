@@ -77,7 +77,7 @@ def summary_of(format: Format | type[Format]) -> dict[str, Any]:
         "reads_key": traits.reads_key,
         "null_value": "read" if traits.reads_tombstones else "ignored",
         "positions": not traits.positions,
-        "written": cls.encoder is not Format.encoder,
+        "written": cls.encoder is not Format.encoder or cls.written_by is not None,
         "class": f"{cls.__module__}.{cls.__qualname__}",
         # A dataclass without a docstring has its signature in its place.
         "messages": "" if text.startswith(f"{cls.__name__}(") else text,
