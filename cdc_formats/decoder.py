@@ -322,7 +322,7 @@ class Decoder:
             if not event.sparse:
                 row = _missing_as_null(row, rows.raw(event.after))
             elif event.changed_only and event.before is not None:
-                # Of a producer that omits NULLs.
+                # The producer omits NULLs: a missing column that changed is NULL.
                 pairs = zip(row, rows.raw(event.before), strict=True)
                 row = tuple([None if now is ABSENT is not was else now for now, was in pairs])
             if ABSENT in row and event.before is not None and not event.changed_only:

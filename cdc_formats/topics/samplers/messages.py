@@ -309,7 +309,7 @@ class OpSampler(Sampler):
                     "codes": codes,
                     **_row_options(row, values, codes),
                     **_position_option(path, values),
-                    # Those of the producer whose fields all messages have.
+                    # All messages have the fields of this producer.
                     **next(
                         (
                             of_producer
