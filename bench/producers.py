@@ -289,20 +289,38 @@ def debezium_avro(number: int, before: Row | None, after: Row | None) -> tuple[b
     return _key(row), _avro_writer()(envelope)
 
 
+def _document(number: int, row: Row) -> dict[str, Any]:
+    row_with_types = {
+        "_id": row[0],
+        "amount": {"$numberDecimal": row[4]},
+        "updated_at": {"$date": _MILLIS + number},
+    }
+    return {**_image(row), **row_with_types}
+
+
+def mongodb_json(number: int, before: Row | None, after: Row | None) -> tuple[bytes, bytes]:
+    """Return the change event of MongoDB's connector with change.stream.full.document=updateLookup."""
+    operation, row = _what(before, after, ("insert", "update", "delete"))
+    seconds, key = _MILLIS // 1000 + number, json_bytes({"_id": row[0]})
+    event = {
+        "_id": {"_data": f"82{seconds:08X}000000012B042C0100296E5A1004BBCFDF90907247ABA61D94DF"},
+        "operationType": operation,
+        "clusterTime": {"$timestamp": {"t": seconds, "i": 1}},
+        "wallTime": {"$date": _MILLIS + number},
+        **({} if after is None else {"fullDocument": _document(number, after)}),
+        "ns": {"db": "shop", "coll": "customers"},
+        "documentKey": {"_id": row[0]},
+    }
+    return key, json_bytes(event)
+
+
 def debezium_mongodb_json(
     number: int, before: Row | None, after: Row | None
 ) -> tuple[bytes, bytes]:
     """Return Debezium's MongoDB envelope with pre-images."""
 
     def document(row: Row | None) -> str | None:
-        if row is None:
-            return None
-        row_with_types = {
-            "_id": row[0],
-            "amount": {"$numberDecimal": row[4]},
-            "updated_at": {"$date": _MILLIS + number},
-        }
-        return json_text({**_image(row), **row_with_types})
+        return None if row is None else json_text(_document(number, row))
 
     op, row = _what(before, after, ("c", "u", "d"))
     where = {
@@ -339,6 +357,7 @@ PRODUCERS = (
     Producer("debezium-json", {"decimal_handling_mode": "string"}, message),
     Producer("debezium-avro-confluent", {"url": _REGISTRY}, debezium_avro),
     Producer("debezium-mongodb-json", {}, debezium_mongodb_json, _DOCUMENTS, "_id"),
+    Producer("mongodb-json", {}, mongodb_json, _DOCUMENTS, "_id"),
     Producer("debezium-flat-json", {"decimal_handling_mode": "string"}, debezium_flat_json),
     Producer("canal-json", {}, canal_json),
     Producer("ticdc-canal-json", {}, ticdc_canal_json),

@@ -120,7 +120,13 @@ def sql_type(column: SourceColumn) -> SqlType:
     if kind == "decimal" and column.precision > _SPARK_DIGITS:
         return SqlType("STRING")
     if kind in TEXTS:
-        return _text_type(column)
+        if column.charset not in _CODECS:
+            raise ServerNotReadyError(
+                f"column `{column.name}` has the character set {column.charset}, which is not "
+                f"supported: ALTER TABLE ... MODIFY {backquoted(column.name)} {column.column_type} "
+                "CHARACTER SET utf8mb4"
+            )
+        return SqlType("STRING")
     if kind in _OWN and (kind, column.precision) != ("bit", 1):
         return _OWN[kind]
     shared = mysql_type(kind, column.precision, column.scale, unsigned=column.unsigned)
@@ -129,16 +135,6 @@ def sql_type(column: SourceColumn) -> SqlType:
             f"column `{column.name}` has the type {column.column_type}, which is not supported"
         )
     return shared
-
-
-def _text_type(column: SourceColumn) -> SqlType:
-    if column.charset not in _CODECS:
-        raise ServerNotReadyError(
-            f"column `{column.name}` has the character set {column.charset}, which is not "
-            f"supported: ALTER TABLE ... MODIFY {backquoted(column.name)} {column.column_type} "
-            "CHARACTER SET utf8mb4"
-        )
-    return SqlType("STRING")
 
 
 def select_expression(column: SourceColumn) -> str:

@@ -252,7 +252,12 @@ class ChangelogReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return []
         first, begin = begin == self._first, begin.joined(finish.tables[len(begin.tables) :])
         if not first:
-            _require_forward(begin, finish)
+            back = begin.server == finish.server and finish.position.order < begin.position.order
+            if back or (finish.snapshot and not begin.snapshot):
+                raise BinlogError(
+                    f"a batch cannot go back from {begin.position} to {finish.position}: start with "
+                    "a new checkpoint"
+                )
         self._moved = time.monotonic()
         return self.connections.run_query(lambda server: self._partitions(server, begin, finish))
 
@@ -511,15 +516,6 @@ class ChangelogReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 def table_state(table: Table) -> TableState:
     """Return the description of a table that an offset stores."""
     return TableState(table.database, table.name, table.fingerprint)
-
-
-def _require_forward(begin: Offset, end: Offset) -> None:
-    back = begin.server == end.server and end.position.order < begin.position.order
-    if back or (end.snapshot and not begin.snapshot):
-        raise BinlogError(
-            f"a batch cannot go back from {begin.position} to {end.position}: start with a new "
-            "checkpoint"
-        )
 
 
 def split_chunks(chunks: list[Chunk], tasks: int) -> list[list[Chunk]]:

@@ -14,7 +14,6 @@ from typing import Annotated, Any
 import msgspec
 import typer
 from rich.box import SIMPLE_HEAD
-from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
@@ -78,7 +77,7 @@ def summary_of(format: Format | type[Format]) -> dict[str, Any]:
         "reads_key": traits.reads_key,
         "null_value": "read" if traits.reads_tombstones else "ignored",
         "positions": not traits.positions,
-        "written": cls.encoder is not Format.encoder,
+        "written": cls.encoder is not Format.encoder or cls.written_by is not None,
         "class": f"{cls.__module__}.{cls.__qualname__}",
         # A dataclass without a docstring has its signature in its place.
         "messages": "" if text.startswith(f"{cls.__name__}(") else text,
@@ -231,23 +230,17 @@ def _show_one(described: Mapping[str, Any], color: Color) -> None:
     for group, rows in groups.items():
         out.print(Text(f"{group}\n", "bold"))
         if out.width < _NARROW:
-            _show_paragraphs(rows, out)
+            for name, kind, default, description in rows:
+                head = default if default == "required" else f"default {default}"
+                out.print(
+                    Text.assemble((printable(name), "cyan"), printable(f"  {kind}, {head}")),
+                    soft_wrap=False,
+                )
+                out.print(
+                    Text("\n".join([*hanging(printable(description), out.width, indent=4), ""]))
+                )
         else:
             show_table(("option", "type", "default", ""), rows, color)
-
-
-def _show_paragraphs(rows: Sequence[Sequence[str]], out: Console) -> None:
-    """Show options as a manual page does.
-
-    The name, type and default are in one line; the description is indented below it.
-    """
-    for name, kind, default, description in rows:
-        head = default if default == "required" else f"default {default}"
-        out.print(
-            Text.assemble((printable(name), "cyan"), printable(f"  {kind}, {head}")),
-            soft_wrap=False,
-        )
-        out.print(Text("\n".join([*hanging(printable(description), out.width, indent=4), ""])))
 
 
 def show_table(heads: Sequence[str], rows: Sequence[Sequence[str]], color: Color) -> None:

@@ -330,7 +330,17 @@ class Changelog:
         self.counts["records"] += 1
         rows = decode_one(self.format.identifier, self._decode, record)
         if isinstance(rows, DecodeError):
-            self._bad(in_record(rows, record, excerpt=self.format.error_excerpt))
+            error = in_record(rows, record, excerpt=self.format.error_excerpt)
+            if (
+                isinstance(error, (MissingBeforeImageError, PartialImageError))
+                and not self._normalizes
+            ):
+                error = type(error)(f"{error.reason}. In cdc: pass --normalize", *error.args[1:])
+            if self.errors is Errors.FAIL:
+                raise error from None
+            self.counts[f"corrupt ({error.condition})"] += 1
+            if self.errors is Errors.SHOW:
+                self._print_message(str(error), "red")
             return []
         if isinstance(rows, Ignored):
             self.counts[f"ignored ({rows.value})"] += 1
@@ -338,15 +348,6 @@ class Changelog:
                 self._print_message(f"ignored {rows.value} in {record.where}", "dim")
             return []
         return rows
-
-    def _bad(self, error: DecodeError) -> None:
-        if isinstance(error, (MissingBeforeImageError, PartialImageError)) and not self._normalizes:
-            error = type(error)(f"{error.reason}. In cdc: pass --normalize", *error.args[1:])
-        if self.errors is Errors.FAIL:
-            raise error from None
-        self.counts[f"corrupt ({error.condition})"] += 1
-        if self.errors is Errors.SHOW:
-            self._print_message(str(error), "red")
 
     def seen(self, rows: Rows) -> None:
         """Count rows that were shown."""

@@ -322,7 +322,9 @@ class Decoder:
             if not event.sparse:
                 row = _missing_as_null(row, rows.raw(event.after))
             elif event.changed_only and event.before is not None:
-                row = _changed_as_null(row, rows.raw(event.before))
+                # The producer omits NULLs: a missing column that changed is NULL.
+                pairs = zip(row, rows.raw(event.before), strict=True)
+                row = tuple([None if now is ABSENT is not was else now for now, was in pairs])
             if ABSENT in row and event.before is not None and not event.changed_only:
                 row = complete(row, self._logged_before(event, rows))
             partial = ABSENT in row
@@ -516,16 +518,6 @@ def _missing_as_null(row: tuple[Any, ...], raw: tuple[Any, ...]) -> tuple[Any, .
     return tuple([None if was is ABSENT else value for was, value in zip(raw, row, strict=True)])
 
 
-def _changed_as_null(row: tuple[Any, ...], before: tuple[Any, ...]) -> tuple[Any, ...]:
-    """Return `row` with NULL for missing columns that changed, for a producer that omits NULLs."""
-    return tuple(
-        [
-            None if value is ABSENT and was is not ABSENT else value
-            for value, was in zip(row, before, strict=True)
-        ]
-    )
-
-
 # --------------------------------------------------------------------------------------------------
 # One Kafka record: its rows, the reason why it has none, or the error that it causes.
 
@@ -572,20 +564,16 @@ def decode_one(identifier: str, decode: Callable[..., T], *arguments: Any) -> T 
     except RecursionError:
         return MalformedMessageError("nested too deeply")
     except Exception as error:
-        return _bug(identifier, error)
-
-
-def _bug(identifier: str, error: Exception) -> DecodeError:
-    # Spark does not show a cause's traceback: the text includes the line.
-    _, line, function, _ = extract_tb(error.__traceback__)[-1]
-    what = f"{identifier} failed with {type(error).__name__}"
-    rule = (
-        f" (line {line}, in {function}), but a format may only raise DecodeError: please report "
-        "this bug of the format"
-    )
-    bug = FormatBugError(f"{what}: {error}{rule}", bare=what + rule)
-    bug.__cause__ = error
-    return bug
+        # Spark does not show a cause's traceback: the text includes the line.
+        _, line, function, _ = extract_tb(error.__traceback__)[-1]
+        what = f"{identifier} failed with {type(error).__name__}"
+        rule = (
+            f" (line {line}, in {function}), but a format may only raise DecodeError: please report "
+            "this bug of the format"
+        )
+        bug = FormatBugError(f"{what}: {error}{rule}", bare=what + rule)
+        bug.__cause__ = error
+        return bug
 
 
 def in_record(error: DecodeError, record: Record, *, excerpt: bool) -> DecodeError:

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from operator import ne
-from typing import Any, ClassVar
+from typing import Any
 
 from cdc_formats.decoding.envelope import Envelope
 from cdc_formats.decoding.rows import RowConverter, key_indices
 from cdc_formats.values.equality import equal
 from cdc_formats.values.handling import ConversionError, Converter, Handling
-from cdc_formats.values.json_reader import json_bytes
+from cdc_formats.values.json_reader import fields_of, json_bytes
 from cdc_formats.values.numbers import FLOAT_TYPES
 from cdc_formats.values.schema import Column, SqlType, columns as to_columns, leaves
 from cdc_formats.values.types import writer
@@ -185,6 +185,8 @@ class ImageWriter:
         before_path, after_path = (
             f"$.{field}{self.item}" for field in (envelope.before, envelope.after)
         )
+        if RowKind.UPDATE_BEFORE in self.operations:
+            return self.operations[kind], None, rows.image(row, after_path)
         if kind is RowKind.DELETE or kind is RowKind.UPDATE_BEFORE:
             operation = self.operations[RowKind.DELETE]
             if envelope.deleted == envelope.before:
@@ -206,7 +208,8 @@ class EnvelopeEncoder(Encoder):
     """Encodes rows as JSON objects with an operation and images, as the `Envelope` declares.
 
     An update is one message if the row before it is known. A lone ``-U`` is written as a delete and
-    a lone ``+U`` as an insert, as Flink does for all updates. The Kafka key is a JSON object of the
+    a lone ``+U`` as an insert, as Flink does for all updates. A format with an operation for ``-U``
+    has a message for each row. The Kafka key is a JSON object of the
     unique key's columns.
 
     Parameters
@@ -237,22 +240,20 @@ class EnvelopeEncoder(Encoder):
         refuse_filters(format)
         handlings, iso = handling or format.handling, writes_iso(format)
         self.images = ImageWriter(format.envelope(RowConverter(declared, handlings, unique_key)))
+        self.pairs_updates = RowKind.UPDATE_BEFORE not in self.images.operations
+        envelope, key_names = self.images.envelope, format.traits.key_names
+        self.writes_source = any(field.name == "source" for field in fields_of(envelope.fields))
+        self.fixed = {
+            **{
+                envelope.path(name)[0]: of[0]
+                for name, of in envelope.columnar.plain.items()
+                if "." not in name
+            },
+            **({key_names: list(unique_key)} if key_names and unique_key else {}),
+        }
         self.rows = RowWriter(
             declared, handlings, unique_key, iso=iso, excerpt=format.error_excerpt
         )
-
-    key_names: ClassVar[str] = ""
-    """The field with the names of the primary key's columns."""
-
-    def message(self, operation: str, before: Any, after: Any) -> dict[str, Any]:
-        """Return the message of an operation and its images; None: there is none."""
-        envelope, names = self.images.envelope, list(self.rows.key_names)
-        return {
-            envelope.operation[0]: operation,
-            **({self.key_names: names} if names and self.key_names else {}),
-            envelope.after: after,
-            **({} if before is None else {envelope.before: before}),
-        }
 
     def encode(self, kind: RowKind, row: Row, before: Row | None = None) -> KeyValue:
         """Return the key and value of one change's record.
@@ -262,7 +263,18 @@ class EnvelopeEncoder(Encoder):
         EncodeError
             When a value would not be read back as the same value.
         """
-        message = self.message(*self.images.write(self.rows, kind, row, before))
+        envelope, many = self.images.envelope, self.images.item
+        operation, *images = self.images.write(self.rows, kind, row, before)
+        has_nulls = envelope.images.before_has == "all columns"
+        message = {
+            **{
+                name: image if image is None or not many else [image]
+                for name, image in zip((envelope.before, envelope.after), images, strict=True)
+                if name and (image is not None or has_nulls)
+            },
+            envelope.operation[0]: operation,
+            **self.fixed,
+        }
         if self.source is not None:
             message["source"] = self.source
         key = self.rows.key(row)

@@ -113,7 +113,15 @@ class FoldedTable:
         for change in changes:
             before = new[change.key] if change.key in new else self.stored.get(change.key)
             base = before if change.moved_from is None else self.stored.get(change.moved_from)
-            output, new[change.key] = fold(before, _completed(change, base), self.options)
+            row = change.row
+            if change.partial and row is not None:
+                if base is None:
+                    raise PartialImageError(
+                        "the producer left unchanged columns out, and no earlier row of the key was "
+                        "read: start at an earlier offset"
+                    )
+                row = complete(row, base)
+            output, new[change.key] = fold(before, row, self.options)
             rows += output
         for key, row in new.items():
             if row is None:
@@ -121,14 +129,3 @@ class FoldedTable:
             else:
                 self.stored[key] = row
         return rows
-
-
-def _completed(change: KeyedChange, base: tuple[Any, ...] | None) -> tuple[Any, ...] | None:
-    if not change.partial or change.row is None:
-        return change.row
-    if base is None:
-        raise PartialImageError(
-            "the producer left unchanged columns out, and no earlier row of the key was read: "
-            "start at an earlier offset"
-        )
-    return complete(change.row, base)

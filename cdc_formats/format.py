@@ -8,7 +8,7 @@ once.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from difflib import get_close_matches
 from typing import Any, ClassVar, TypeVar
@@ -74,10 +74,10 @@ _FLINK_OPTIONS_ELSEWHERE = {
 class Encoder(ABC):
     """Encodes rows as the key and value of a Kafka record."""
 
-    pairs_updates: ClassVar[bool] = True
+    pairs_updates: bool = True
     """Whether an update is one record, with the ``-U`` row as `before` of its ``+U``. Otherwise
     each row is encoded separately."""
-    writes_source: ClassVar[bool] = False
+    writes_source: bool = False
     """Whether messages have a ``source`` block, like Debezium's, with the position in the source's
     log."""
     source: Any = None
@@ -116,6 +116,9 @@ class Format(MessageFormat):
     `cdc_formats.register_format`; options are fields of a
     ``@dataclass(frozen=True, kw_only=True)``.
     """
+
+    written_by: ClassVar[Callable[..., Encoder] | None] = None
+    """The encoder, called with the format, the columns and the unique key; None: only read."""
 
     def __init_subclass__(cls, **keywords: Any) -> None:
         super().__init_subclass__(**keywords)
@@ -196,6 +199,8 @@ class Format(MessageFormat):
         FormatOptionError
             When the format cannot be written.
         """
+        if self.written_by is not None:
+            return self.written_by(self, columns, unique_key)
         raise FormatOptionError(
             f"{self.identifier} cannot be written, only read: choose another format, such as "
             "debezium-json"

@@ -227,6 +227,8 @@ class Traits(NamedTuple):
         Whether `read` needs the Kafka key.
     uses_key : bool
         Whether `read` takes the primary key from the Kafka key if a message lacks it.
+    key_names : str
+        The field of messages with the names of the primary key's columns; empty if none has them.
     whole_rows : str
         The producer setting for whole rows, quoted in errors about a missing column; empty if there
         is no such setting.
@@ -272,6 +274,7 @@ class Traits(NamedTuple):
     reads_headers: bool = False
     reads_key: bool = False
     uses_key: bool = False
+    key_names: str = ""
     whole_rows: str = ""
     table_identity: Mapping[str, str] = MappingProxyType({})
     table_parts: Callable[[Sequence[str | None]], Sequence[str | None]] = lambda names: names

@@ -34,6 +34,7 @@ BUILT_IN: Mapping[str, str] = {
     "debezium-mongodb-json": "cdc_formats.formats.debezium.mongodb:DebeziumMongodbJson",
     "dms-json": "cdc_formats.formats.dms:DmsJson",
     "maxwell-json": "cdc_formats.formats.maxwell:MaxwellJson",
+    "mongodb-json": "cdc_formats.formats.mongodb:MongodbJson",
     "ogg-json": "cdc_formats.formats.ogg:OggJson",
     "op-json": "cdc_formats.formats.op:OpJson",
     "ticdc-canal-json": "cdc_formats.formats.ticdc:TicdcCanalJson",

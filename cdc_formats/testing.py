@@ -139,14 +139,15 @@ def render(result: Result, columns: str | Sequence[Column]) -> list[str]:
     if isinstance(result, Ignored):
         return [f"Ignored({result.value})"]
     types = [column.type for column in to_columns(columns)]
-    return [_line(change, types) for change in result]
-
-
-def _line(change: Change | KeyedChange, types: Sequence[SqlType]) -> str:
-    if isinstance(change, Change):
-        return change.kind.short_string + _row(change.row, types)
     # The types of the key's columns are unknown here; keys can be compared without them.
-    return "-D" + _row(change.key, None) if change.row is None else "+U" + _row(change.row, types)
+    return [
+        change.kind.short_string + _row(change.row, types)
+        if isinstance(change, Change)
+        else "-D" + _row(change.key, None)
+        if change.row is None
+        else "+U" + _row(change.row, types)
+        for change in result
+    ]
 
 
 def _row(row: Sequence[Any], types: Sequence[SqlType] | None) -> str:
@@ -297,8 +298,15 @@ def check_vector(format: Format, vector: Vector) -> None:
             raise AssertionError(f"{what} is refused: {result}") from result
         _check_result(result, decoder, what)
         lines += render(result, decoder.columns)
-    if vector.expected is not None:
-        _check_lines(format, lines, list(vector.expected))
+    expected = lines if vector.expected is None else list(vector.expected)
+    if lines != expected:
+        pairs = enumerate(zip(lines, expected, strict=False))
+        shorter = min(len(lines), len(expected))
+        at = next((number for number, (got, must_be) in pairs if got != must_be), shorter)
+        got, must_be = (some[at] if at < len(some) else "the end" for some in (lines, expected))
+        raise AssertionError(
+            f"{format.identifier}: line {at + 1} of the changelog is {got}, but must be {must_be}"
+        )
 
 
 def check_purity(format: Format, vector: Vector) -> None:
@@ -512,18 +520,6 @@ def check_sampling(format: Format, vector: Vector, *, mutations: int = 200, seed
     A format whose messages have no column names may refuse samples with an `InferenceError`.
     """
     format = _with_options(format, vector.options)
-    _check_detected_options(format, vector)
-    try:
-        reader = AnyColumns(format)
-    except InferenceError:
-        return
-    for key, value in vector.records:
-        _check_hooks(reader, key, value, valid=True)
-    for key, value in _damaged_records(vector, mutations, seed):
-        _check_hooks(reader, key, value)
-
-
-def _check_detected_options(format: Format, vector: Vector) -> None:
     records = inspect_all(
         [
             SampledRecord("", 0, number, 0, *record, ())
@@ -539,6 +535,14 @@ def _check_detected_options(format: Format, vector: Vector) -> None:
             "options of the format"
         ),
     )
+    try:
+        reader = AnyColumns(format)
+    except InferenceError:
+        return
+    for key, value in vector.records:
+        _check_hooks(reader, key, value, valid=True)
+    for key, value in _damaged_records(vector, mutations, seed):
+        _check_hooks(reader, key, value)
 
 
 def _check_hooks(
@@ -680,19 +684,6 @@ def _outcomes(
     return [outcome(key, value) for key, value in records]
 
 
-def _check_lines(format: Format, lines: list[str], expected: list[str]) -> None:
-    if lines == expected:
-        return
-    at = next(
-        (n for n, pair in enumerate(zip(lines, expected, strict=False)) if pair[0] != pair[1]),
-        min(len(lines), len(expected)),
-    )
-    got, must_be = (some[at] if at < len(some) else "the end" for some in (lines, expected))
-    raise AssertionError(
-        f"{format.identifier}: line {at + 1} of the changelog is {got}, but must be {must_be}"
-    )
-
-
 def _check_result(result: Any, decoder: Decoder, what: str) -> None:
     if isinstance(result, Ignored | DecodeError):
         return
@@ -721,21 +712,17 @@ def _check_result(result: Any, decoder: Decoder, what: str) -> None:
             )
             row = list(change.row)
         if row is not None:
-            _check_canonical(row, decoder, what)
-
-
-def _check_canonical(row: list[Any], decoder: Decoder, what: str) -> None:
-    _require(
-        len(row) == len(decoder.columns),
-        f"{what} gives {len(row)} values for {len(decoder.columns)} columns",
-    )
-    try:
-        to_python(decoder.columns, row)
-        render([Change(RowKind.INSERT, tuple(row))], decoder.columns)
-    except (ArithmeticError, TypeError, ValueError) as error:
-        raise AssertionError(
-            f"{what} gives {row}, whose values are not canonical: {error}"
-        ) from error
+            _require(
+                len(row) == len(decoder.columns),
+                f"{what} gives {len(row)} values for {len(decoder.columns)} columns",
+            )
+            try:
+                to_python(decoder.columns, row)
+                render([Change(RowKind.INSERT, tuple(row))], decoder.columns)
+            except (ArithmeticError, TypeError, ValueError) as error:
+                raise AssertionError(
+                    f"{what} gives {row}, whose values are not canonical: {error}"
+                ) from error
 
 
 def _result_or_error(what: str, call: Callable[..., T], *arguments: Any) -> T | DecodeError:
@@ -743,30 +730,26 @@ def _result_or_error(what: str, call: Callable[..., T], *arguments: Any) -> T | 
     try:
         return call(*arguments)
     except DecodeError as error:
-        _check_error(error, what)
+        text = str(error)
+        _require(
+            len(text) <= ERROR_CHARACTERS,
+            f"{what}: the error's text has {len(text)} characters, more than {ERROR_CHARACTERS}",
+        )
+        try:
+            copy = pickle.loads(pickle.dumps(error))
+        except (pickle.PicklingError, AttributeError, TypeError) as failure:
+            raise AssertionError(
+                f"{what}: the error {type(error).__name__} does not pickle: {failure}"
+            ) from failure
+        _require(
+            type(copy) is type(error) and str(copy) == text,
+            f"{what}: pickling changes the error to {copy}",
+        )
         return error
     except Exception as error:
         raise AssertionError(
             f"{what} raises {type(error).__name__}, which is not a DecodeError: {error}"
         ) from error
-
-
-def _check_error(error: DecodeError, what: str) -> None:
-    text = str(error)
-    _require(
-        len(text) <= ERROR_CHARACTERS,
-        f"{what}: the error's text has {len(text)} characters, more than {ERROR_CHARACTERS}",
-    )
-    try:
-        copy = pickle.loads(pickle.dumps(error))
-    except (pickle.PicklingError, AttributeError, TypeError) as failure:
-        raise AssertionError(
-            f"{what}: the error {type(error).__name__} does not pickle: {failure}"
-        ) from failure
-    _require(
-        type(copy) is type(error) and str(copy) == text,
-        f"{what}: pickling changes the error to {copy}",
-    )
 
 
 def _of(format: Format, vector: Vector, number: int) -> str:

@@ -591,7 +591,15 @@ def _of_bytes(avro: Type, sql_type: SqlType, handling: Handling) -> Converter | 
     if scale is not None:
         return _of_unscaled(sql_type, handling, scale)
     if avro["type"] == "fixed" and avro.get("logicalType") == "duration" and avro["size"] == 12:
-        return _of_duration(sql_type)
+
+        def convert(raw: bytes) -> int:
+            months, days, millis = _DURATION.unpack(raw)
+            micros: int = (days * 86_400_000 + millis) * 1000
+            if months:
+                raise refuse(sql_type, f"{months} months", "a month has no length")
+            return micros
+
+        return convert if sql_type.name == "INTERVAL DAY TO SECOND" else _refuser(sql_type)
     if (
         avro["type"] == "fixed"
         and avro.get("logicalType") == "uuid"
@@ -633,17 +641,6 @@ def _of_decimal(sql_type: SqlType, handling: Handling) -> Converter:
 
 
 _DURATION = struct.Struct("<III")
-
-
-def _of_duration(sql_type: SqlType) -> Converter:
-    def convert(raw: bytes) -> int:
-        months, days, millis = _DURATION.unpack(raw)
-        micros: int = (days * 86_400_000 + millis) * 1000
-        if months:
-            raise refuse(sql_type, f"{months} months", "a month has no length")
-        return micros
-
-    return convert if sql_type.name == "INTERVAL DAY TO SECOND" else _refuser(sql_type)
 
 
 def _of_text(avro: Type, sql_type: SqlType, handling: Handling) -> Converter | None:

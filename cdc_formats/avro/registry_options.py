@@ -91,29 +91,26 @@ class RegistryOptions:
         object.__setattr__(self, "properties", _pairs(self.properties))
         object.__setattr__(self, "retry_seconds", _seconds(self.retry_seconds))
         if self.is_glue:
-            self._check_glue()
+            if not _GLUE_URL.fullmatch(self.url):
+                raise FormatOptionError(
+                    f"url {self.url!r} is not AWS Glue's: it must be glue:// and one region, such as "
+                    "'glue://eu-central-1'"
+                )
+            unused = [
+                option.name
+                for option in fields(RegistryOptions)
+                if option.name not in _GLUE_OPTIONS and getattr(self, option.name) != option.default
+            ]
+            if unused:
+                raise FormatOptionError(
+                    f"{', '.join(unused)} cannot be combined with glue://, whose login is that of "
+                    "AWS's own chain (the environment, a profile or a role): remove them"
+                )
 
     @property
     def is_glue(self) -> bool:
         """Whether it is AWS Glue's registry."""
         return GLUE in self.url
-
-    def _check_glue(self) -> None:
-        if not _GLUE_URL.fullmatch(self.url):
-            raise FormatOptionError(
-                f"url {self.url!r} is not AWS Glue's: it must be glue:// and one region, such as "
-                "'glue://eu-central-1'"
-            )
-        unused = [
-            option.name
-            for option in fields(RegistryOptions)
-            if option.name not in _GLUE_OPTIONS and getattr(self, option.name) != option.default
-        ]
-        if unused:
-            raise FormatOptionError(
-                f"{', '.join(unused)} cannot be combined with glue://, whose login is that of "
-                "AWS's own chain (the environment, a profile or a role): remove them"
-            )
 
 
 def _user_of(url: str) -> str:

@@ -130,6 +130,10 @@ def is_wrapped_row(names: Collection[str]) -> bool:
     return "after" in names and _OF_WRAPPED.issuperset(names)
 
 
+_TEXT_OF_MONGODB = (
+    "MongoDB's connector wrote the message, or its documents, as text in JSON: set its "
+    "output.format.value=json and value.converter=org.apache.kafka.connect.storage.StringConverter"
+)
 _OBJECTS: tuple[tuple[Callable[[Mapping[str, Any]], bool], str], ...] = (
     (
         lambda message: (
@@ -167,6 +171,17 @@ _OBJECTS: tuple[tuple[Callable[[Mapping[str, Any]], bool], str], ...] = (
         "with the option diff",
     ),
     (is_wrapped_row, WRAPPED),
+    (
+        lambda message: (
+            {"operationType", "ns"} <= set(message)
+            and any(isinstance(message.get(name), str) for name in ("fullDocument", "documentKey"))
+        ),
+        _TEXT_OF_MONGODB,
+    ),
+    (
+        lambda message: {"operationType", "ns", "documentKey"} <= set(message),
+        "the message is a change event of MongoDB: read it as mongodb-json",
+    ),
     (
         lambda message: message.get("op_type") == "K" and "table" in message,
         (
@@ -230,7 +245,12 @@ def other_message(value: bytes | None) -> str:
         return ""
     data = bytes(value)
     if data[0] == 0:
-        return _behind_bytes(data)
+        size = int.from_bytes(data[:_LENGTH], "big")
+        if 0 < size <= len(data) - _LENGTH and isinstance(
+            _json(data[_LENGTH : _LENGTH + size]), dict
+        ):
+            return _OPEN_PROTOCOL
+        return _PROTOBUF if is_framed_protobuf(data, FRAME_SIZE) else _of_json(_json(data))
     frame = read_frame(data)  # one that begins with another byte
     if frame is not None and is_framed_protobuf(data, frame.size):
         return _PROTOBUF
@@ -240,18 +260,14 @@ def other_message(value: bytes | None) -> str:
 
 
 def _of_json(message: Any) -> str:
+    text = message.get("payload") if isinstance(message, dict) else message
+    if isinstance(text, str) and '"operationType"' in text:
+        return _TEXT_OF_MONGODB
     return (
         next((sentence for is_other, sentence in _OBJECTS if is_other(message)), "")
         if isinstance(message, dict)
         else ""
     )
-
-
-def _behind_bytes(data: bytes) -> str:
-    size = int.from_bytes(data[:_LENGTH], "big")
-    if 0 < size <= len(data) - _LENGTH and isinstance(_json(data[_LENGTH : _LENGTH + size]), dict):
-        return _OPEN_PROTOCOL
-    return _PROTOBUF if is_framed_protobuf(data, FRAME_SIZE) else _of_json(_json(data))
 
 
 def _json(data: bytes) -> Any:

@@ -12,6 +12,7 @@ import msgspec
 
 from cdc_formats.errors import MissingFieldError, SchemaError, TypeConversionError
 from cdc_formats.values.equality import unifier
+from cdc_formats.values.extended_json import document_converter
 from cdc_formats.values.handling import ConversionError, Converter, Handling
 from cdc_formats.values.json_reader import json_reader
 from cdc_formats.values.masks import DROP, HMAC, REDACT, Masks
@@ -139,6 +140,12 @@ def _message_of(sql_type: SqlType) -> Callable[[Any], bytes]:
     return lambda value: to_text(unify(value)).encode()
 
 
+def value_converter(column: Column, handling: Handling) -> Converter:
+    """Return the function from a message's value (never None) to a column's canonical value."""
+    of = document_converter if handling.json == "extended" else converter
+    return of(column.type, handling)
+
+
 _WITHOUT_UNIT = ("text", "isostring", "structured", None)
 Image = msgspec.Struct | Mapping[str, Any]
 """A row in a message: column name to value. It is a `RowConverter.shape`, or a mapping from any
@@ -156,8 +163,8 @@ class RowConverter:
         One for all columns, or one for each (a producer that describes its columns in the message).
     unique_key : sequence of str
         The primary key's columns; only `key` needs them.
-    convert : callable or None
-        The factory of a column's converter, if it is not `values.types.converter`.
+    convert : callable
+        The factory of a column's converter.
     direct : sequence of bool or None
         Whether the values of each column can be converted without `convert`, as those of JSON
         messages; None: all. Only a hint for speed.
@@ -187,7 +194,7 @@ class RowConverter:
         handling: Handling | Sequence[Handling],
         unique_key: Sequence[str] = (),
         *,
-        convert: Callable[[Column, Handling], Converter] | None = None,
+        convert: Callable[[Column, Handling], Converter] = value_converter,
         direct: Sequence[bool] | None = None,
         untyped: bool = False,
     ) -> None:
@@ -195,10 +202,11 @@ class RowConverter:
         self.columns = tuple(columns)
         self.handlings = tuple(each)
         self.names = tuple(column.name for column in columns)
-        to = convert or (lambda column, how: converter(column.type, how))
         pairs = tuple(zip(columns, each, strict=True))
         self.results = tuple(result_column(column, how.masks) for column, how in pairs)
-        self.converters = tuple(masked(to(column, how), column, how.masks) for column, how in pairs)
+        self.converters = tuple(
+            masked(convert(column, how), column, how.masks) for column, how in pairs
+        )
         self.direct = tuple(
             may_be and how.masks.kind(column.name) is None
             for may_be, (column, how) in zip(direct or repeat(True), pairs, strict=False)
@@ -338,12 +346,13 @@ class RowConverter:
 
     def key(self, image: Image, path: str) -> tuple[Any, ...]:
         """Convert only an image's key columns, enough for a delete; missing ones are `ABSENT`."""
-        key = self.key_indices
+        return self._converted(self.key_indices, list(self.raw_key(image).values()), path)
+
+    def raw_key(self, image: Image) -> dict[str, Any]:
+        """Return an image's unconverted key columns by name, with `ABSENT` for missing ones."""
         if isinstance(image, msgspec.Struct):
-            raw = [getattr(image, f"c{index}") for index in key]
-        else:
-            raw = [image.get(self.names[index], ABSENT) for index in key]
-        return self._converted(key, raw, path)
+            return {self.names[index]: getattr(image, f"c{index}") for index in self.key_indices}
+        return {name: image.get(name, ABSENT) for name in self.unique_key}
 
     def require(self, row: tuple[Any, ...], image: Image, path: str, whole_rows: str = "") -> None:
         """Raise if a column that is declared NOT NULL is NULL.

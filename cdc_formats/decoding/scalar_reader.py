@@ -171,8 +171,10 @@ class ScalarReader:
 
     def _unknown(self, message: Any, root: str) -> DecodeError:
         operation, path = self.operation(message), _json_path(root, (*self.outer, self.label))
-        if self.envelope.codes.are_text and not isinstance(operation, str):
-            return MissingFieldError(f"`{self.label}` is missing or not a string", path)
+        are_text = self.envelope.codes.are_text
+        if operation is None or (are_text and not isinstance(operation, str)):
+            reason = "not a string" if are_text else "null"
+            return MissingFieldError(f"`{self.label}` is missing or {reason}", path)
         names = sorted({*map(str, self.envelope.kinds), *self.envelope.codes.without_table})
         reason = f"is none of {', '.join(names)}{self.envelope.codes.or_else}"
         return unknown_operation(self.label, operation, reason, path)

@@ -54,7 +54,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from cdc_formats.decoding.envelope import (
     WHOLE_ROWS,
@@ -79,9 +79,8 @@ from cdc_formats.events import (
     Headers,
     Ignored,
 )
-from cdc_formats.format import Encoder, Format, MetadataColumn, choice
+from cdc_formats.format import Format, MetadataColumn, choice
 from cdc_formats.values.handling import Handling
-from cdc_formats.values.schema import Column
 
 KINDS = {"INSERT": INSERT, "UPDATE": UPDATE_AFTER, "DELETE": DELETE}
 _DDL = dict.fromkeys(
@@ -119,6 +118,9 @@ class MysqlFormat(Format):
 class CanalFormat(MysqlFormat):
     """The common parts of Canal's and TiCDC's formats."""
 
+    written_by = EnvelopeEncoder
+    key_names = "pkNames"
+
     binary_handling_mode: str | None = choice(None, "latin1", "base64", "hex")
 
     metadata: ClassVar[Mapping[str, MetadataColumn]] = {
@@ -126,7 +128,7 @@ class CanalFormat(MysqlFormat):
         "sql-type": MetadataColumn(
             "MAP<STRING, INT>", lambda message: int_map(message.sql_type, "$.sqlType")
         ),
-        "pk-names": MetadataColumn("ARRAY<STRING>", lambda message: text_list(message.pk_names)),
+        "pk-names": MetadataColumn("ARRAY<STRING>", lambda message: text_list(message.pkNames)),
         "ingestion-timestamp": MetadataColumn(
             "TIMESTAMP(3)", lambda message: epoch_ms(message.ts, "$.ts")
         ),
@@ -143,12 +145,6 @@ class CanalFormat(MysqlFormat):
             time_zone=self.time_zone,
             native=False,
         )
-
-    def encoder(
-        self, columns: str | Sequence[Column], *, unique_key: Sequence[str] = ()
-    ) -> Encoder:
-        """Return the encoder of one table's rows; a message has one row."""
-        return _Encoder(self, columns, unique_key)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -207,7 +203,7 @@ class CanalJson(CanalFormat):
                 many="array",
                 before_has="changed columns",
                 missing_is_null=self.binlog_row_image == "FULL",
-                partial=PartialRows(rows, self.binlog_row_image, "pk_names", in_arrays=True),
+                partial=PartialRows(rows, self.binlog_row_image, "pkNames", in_arrays=True),
                 deleted_in_either=True,
             ),
             attributes={"database": ("database", None), "table": ("table", None)},
@@ -217,19 +213,7 @@ class CanalJson(CanalFormat):
 
 MESSAGE = fields_struct(
     "type is_ddl database table data old ts es",
-    raw="pk_names sql_type",
-    rename={"is_ddl": "isDdl", "pk_names": "pkNames", "sql_type": "sqlType"},
+    raw="pkNames sql_type",
+    rename={"is_ddl": "isDdl", "sql_type": "sqlType"},
 )
 """The fields read from a message; `rows.message_reader` adds the rows."""
-
-
-class _Encoder(EnvelopeEncoder):
-    def message(self, operation: str, before: Any, after: Any) -> dict[str, Any]:
-        old = None if before is None else [before]
-        return {
-            "data": [after],
-            "old": old,
-            "type": operation,
-            "isDdl": False,
-            "pkNames": list(self.rows.key_names) or None,
-        }

@@ -41,12 +41,10 @@ from typing import Any
 from cdc_formats.decoding.envelope import Codes, Envelope, Images
 from cdc_formats.decoding.rows import RowConverter
 from cdc_formats.decoding.shapes import fields_struct
-from cdc_formats.encoding import RowWriter, writes_iso
+from cdc_formats.encoding import EnvelopeEncoder
 from cdc_formats.errors import MissingFieldError
-from cdc_formats.events import SHORT_STRINGS, KeyValue, Position, RowKind
-from cdc_formats.format import Encoder, Format, choice
-from cdc_formats.values.json_reader import json_bytes
-from cdc_formats.values.schema import Column, columns as to_columns
+from cdc_formats.events import SHORT_STRINGS, Position, RowKind
+from cdc_formats.format import Format, choice
 
 from .debezium.position import position_of
 
@@ -67,6 +65,7 @@ class ChangelogJson(Format):
     """
 
     identifier = "changelog-json"
+    written_by = EnvelopeEncoder
     sampler = "cdc_formats.topics.samplers.messages:ChangelogSampler"
     positions = ""
 
@@ -105,39 +104,5 @@ class ChangelogJson(Format):
             )
         return position_of(message.source)
 
-    def encoder(
-        self, columns: str | Sequence[Column], *, unique_key: Sequence[str] = ()
-    ) -> Encoder:
-        """Return the encoder of one table's rows."""
-        return _Encoder(self, to_columns(columns), unique_key)
-
 
 _Message = fields_struct("op data", raw="source")
-
-
-class _Encoder(Encoder):
-    pairs_updates = False
-    writes_source = True
-
-    def __init__(
-        self, format: ChangelogJson, columns: Sequence[Column], unique_key: Sequence[str]
-    ) -> None:
-        self.rows = RowWriter(
-            columns,
-            format.handling,
-            unique_key,
-            iso=writes_iso(format),
-            excerpt=format.error_excerpt,
-        )
-
-    def encode(
-        self, kind: RowKind, row: tuple[Any, ...], before: tuple[Any, ...] | None = None
-    ) -> KeyValue:
-        key = self.rows.key(row)
-        message: dict[str, Any] = {
-            "data": self.rows.image(row, "$.data"),
-            "op": SHORT_STRINGS[kind],
-        }
-        if self.source is not None:
-            message["source"] = self.source
-        return None if key is None else json_bytes(key), json_bytes(message)

@@ -207,7 +207,17 @@ class _Reader(ScalarReader):
             )
         events = self.events(message, value)
         for event in () if isinstance(events, Ignored) or self.rows.untyped else events:
-            self._add_key(event, self._key(key))
+            own, image = self.rows.key(event.after, event.after_path), self._key(key)
+            pairs = zip(self.rows.unique_key, own, self.rows.key(image, "$"), strict=True)
+            for name, mine, other in pairs:
+                if mine is not ABSENT and mine != other:
+                    raise MalformedMessageError(
+                        f"`{name}` has another value in the Kafka key than in the row: declare the "
+                        "columns of primary_key in the order of the table's primary key",
+                        f"{event.after_path}.{name}",
+                    )
+            if ABSENT in own:
+                event.after = self.rows.present(event.after) | image
         return events
 
     @cached_property
@@ -219,21 +229,8 @@ class _Reader(ScalarReader):
         if key is None:
             raise MissingFieldError("the Kafka key is null", "", "key")
         try:
-            values = self._read_key(key)
-            image = {self.rows.names[at]: getattr(values, f"c{at}") for at in self.rows.key_indices}
+            image = self.rows.raw_key(self._read_key(key))
             self.rows.key(image, "$")
         except DecodeError as error:
             raise error.at(field="key") from None
         return image
-
-    def _add_key(self, event: Event, image: dict[str, Any]) -> None:
-        own, key = self.rows.key(event.after, event.after_path), self.rows.key(image, "$")
-        for name, mine, other in zip(self.rows.unique_key, own, key, strict=True):
-            if mine is not ABSENT and mine != other:
-                raise MalformedMessageError(
-                    f"`{name}` has another value in the Kafka key than in the row: declare the "
-                    "columns of primary_key in the order of the table's primary key",
-                    f"{event.after_path}.{name}",
-                )
-        if ABSENT in own:
-            event.after = self.rows.present(event.after) | image

@@ -87,9 +87,8 @@ from cdc_formats.events import (
     integer,
     malformed,
 )
-from cdc_formats.format import Encoder, MetadataColumn, choice
+from cdc_formats.format import MetadataColumn, choice
 from cdc_formats.values.handling import Handling
-from cdc_formats.values.schema import Column
 
 from .canal import MysqlFormat
 
@@ -131,6 +130,8 @@ class MaxwellJson(MysqlFormat):
     """
 
     identifier = "maxwell-json"
+    written_by = EnvelopeEncoder
+    key_names = "primary_key_columns"
     positions = ""
     whole_rows = WHOLE_ROWS
     sampler = "cdc_formats.topics.samplers.messages:MaxwellSampler"
@@ -175,12 +176,6 @@ class MaxwellJson(MysqlFormat):
             columnar=Columnar(needs_before=True),
         )
 
-    def encoder(
-        self, columns: str | Sequence[Column], *, unique_key: Sequence[str] = ()
-    ) -> Encoder:
-        """Return the encoder of one table's rows."""
-        return _Encoder(self, columns, unique_key)
-
     def position(self, message: Any) -> Position | None:
         """Return the position in the binlog and the transaction; a bootstrap's row has a clock."""
         position, last, number = unraw(message.position), message.commit is True, message.xoffset
@@ -213,7 +208,3 @@ _Message = fields_struct(
     "type database table data old ts primary_key_columns xoffset commit server_id",
     raw="position xid",
 )
-
-
-class _Encoder(EnvelopeEncoder):
-    key_names = "primary_key_columns"

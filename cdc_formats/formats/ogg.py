@@ -80,9 +80,8 @@ from cdc_formats.events import (
     digits,
     malformed,
 )
-from cdc_formats.format import Encoder, Format, MetadataColumn, choice, table_filter
+from cdc_formats.format import Format, MetadataColumn, choice, table_filter
 from cdc_formats.values.json_reader import json_reader, read_object
-from cdc_formats.values.schema import Column
 
 _MISSING = "_isMissing"
 
@@ -104,6 +103,8 @@ class OggJson(Format):
     """
 
     identifier = "ogg-json"
+    written_by = EnvelopeEncoder
+    key_names = "primary_keys"
     positions = ""
     sampler = "cdc_formats.topics.samplers.messages:OggSampler"
     whole_rows = "configure GoldenGate to write whole rows (NOCOMPRESSUPDATES, NOCOMPRESSDELETES)"
@@ -164,12 +165,6 @@ class OggJson(Format):
             ),
             attributes={"table": ("table", None)},
         )
-
-    def encoder(
-        self, columns: str | Sequence[Column], *, unique_key: Sequence[str] = ()
-    ) -> Encoder:
-        """Return the encoder of one table's rows; images are whole."""
-        return _Encoder(self, columns, unique_key)
 
     def position(self, message: Any) -> Position | None:
         """Return the position in the trail (``pos``).
@@ -253,9 +248,3 @@ def trail_position(pos: Any, clock_ms: int | None) -> Position:
         raise malformed("text of digits", pos, "$.pos")
     high, low = divmod(digits(pos, 128, "$.pos"), 2**64)
     return Position("", high, low, clock_ms)
-
-
-class _Encoder(EnvelopeEncoder):
-    def message(self, operation: str, before: Any, after: Any) -> dict[str, Any]:
-        key = {"primary_keys": list(self.rows.key_names)} if self.rows.key_names else {}
-        return {"op_type": operation, **key, "before": before, "after": after}

@@ -75,6 +75,7 @@ Source: the documentation of the producers above; FLIP-564.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -106,6 +107,7 @@ _MEANINGS: dict[str, RowKind | Ignored] = {
     **{each: RowKind.from_short_string(each) for each in SHORT_STRINGS},
     **{each.name: each for each in Ignored if each is not Ignored.OTHER_TABLE},
 }
+_INTEGER = re.compile("0|-?[1-9][0-9]{0,8}")
 _BOOLEANS = {"true": True, "false": False}
 
 
@@ -165,7 +167,13 @@ class OpJson(Format):
         object.__setattr__(self, "codes", _codes(self.codes))
         self._check_fields()
         self._check_befores()
-        self._check_masks()
+        for name in ("op_field", "position_field", "position_index_field"):
+            path = self._paths.get(name, ("",))
+            if self.handling.masks.kind(path[-1]) is not None:
+                raise FormatOptionError(
+                    f"op-json: {name} is {'.'.join(path)!r}, which mask has too: the state and the "
+                    "metadata would have its value. Remove one of them"
+                )
 
     def _check_fields(self) -> None:
         for name, path in self._paths.items():
@@ -200,15 +208,6 @@ class OpJson(Format):
                 f"op-json: {befores[0]} and {second} cannot be combined: remove one of them"
             )
 
-    def _check_masks(self) -> None:
-        for name in ("op_field", "position_field", "position_index_field"):
-            path = self._paths.get(name, ("",))
-            if self.handling.masks.kind(path[-1]) is not None:
-                raise FormatOptionError(
-                    f"op-json: {name} is {'.'.join(path)!r}, which mask has too: the state and the "
-                    "metadata would have its value. Remove one of them"
-                )
-
     @property
     def reads_headers(self) -> bool:
         """Whether the operation is in a header."""
@@ -241,7 +240,7 @@ class OpJson(Format):
         kinds: dict[Any, RowKind | Ignored] = {}
         for code, meaning in self.codes.items():
             kinds[code] = _MEANINGS[meaning]
-            if code in _BOOLEANS or _is_integer(code):
+            if code in _BOOLEANS or _INTEGER.fullmatch(code):
                 kinds[_BOOLEANS[code] if code in _BOOLEANS else int(code)] = _MEANINGS[meaning]
         return kinds
 
@@ -288,7 +287,6 @@ class OpJson(Format):
             operation_header=self.op_header or "",
             kinds=self._kinds,
             codes=Codes(are_text=False, or_else=": add it to codes"),
-            inspect=self._require_operation,
             adjust=partial(self._adjust, rows),
             after=after,
             before=before,
@@ -301,13 +299,6 @@ class OpJson(Format):
                 missing_is_null=self.missing_columns == "null",
             ),
         )
-
-    def _require_operation(self, message: Any, kind: RowKind | Ignored | None) -> None:
-        if kind is None and message.operation is None:
-            raise MissingFieldError(
-                f"`{self._paths['op_field'][-1]}` is missing or null",
-                ".".join(("$", *self._paths["op_field"])),
-            )
 
     def _adjust(
         self, rows: RowConverter, event: Event, value: bytes, index: int, keyed: bool
@@ -427,11 +418,6 @@ def _codes(codes: Any) -> dict[str, str]:
     if not {"true", "false"}.isdisjoint(texts) and not {"0", "1"}.isdisjoint(texts):
         raise FormatOptionError("op-json: codes are numbers or booleans, not both")
     return texts
-
-
-def _is_integer(code: str) -> bool:
-    number = code.removeprefix("-")
-    return number.isascii() and number.isdigit() and len(number) < 10 and str(int(code)) == code
 
 
 def _attribute(path: Sequence[str]) -> str:

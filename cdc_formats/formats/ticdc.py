@@ -194,7 +194,7 @@ def _require_whole(event: Event, rows: RowConverter) -> None:
         return
     if event.message.tidb.claim_check_location is not None:
         raise _elsewhere(event.message.tidb.claim_check_location)
-    keys, columns = unraw(event.message.pk_names), rows.present(event.before)
+    keys, columns = unraw(event.message.pkNames), rows.present(event.before)
     key_only = event.message.tidb.only_handle_key is True or (
         isinstance(keys, list) and all(name in keys for name in columns)
     )

@@ -27,6 +27,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from cdc_formats.avro.schema_registry import Registry
+from cdc_formats.decoding.envelope import unraw
 from cdc_formats.events import Headers
 from cdc_formats.format import Format, Traits
 from cdc_formats.registry import load_class
@@ -36,8 +37,9 @@ from cdc_formats.topics.encodings import (
     Evidence,
     InspectedRecord,
     Question,
+    listed_names,
 )
-from cdc_formats.values.connect_schema import key_fields
+from cdc_formats.values.connect_schema import key_fields, message_fields
 from cdc_formats.values.schema import Column
 
 if TYPE_CHECKING:
@@ -108,6 +110,8 @@ class Sampler:
     fallback: ClassVar[bool] = False
     """Whether the format describes messages of many producers, so that it is tried only if the
     format of no other reads the sample."""
+    uses_kafka_key: ClassVar[bool] = False
+    """Whether the Kafka key has the primary key, although the format does not need it."""
     exact_numbers: ClassVar[bool] = True
     """Whether the producer writes decimals as JSON numbers. Otherwise a number with a fraction is a
     DOUBLE."""
@@ -126,7 +130,7 @@ class Sampler:
     def declaration(self, key: bytes | None, value: bytes, headers: Headers = ()) -> Declaration:
         """Return the columns and the primary key that a record with rows declares.
 
-        By default the primary key is `key_columns` if the format reads the Kafka key.
+        By default it has the primary key, as `source_key`.
 
         Parameters
         ----------
@@ -139,11 +143,15 @@ class Sampler:
         DecodeError
             When a declaration is malformed.
         """
-        return Declaration(
-            primary_key=tuple(self.key_columns(key, headers))
-            if self.format.traits.reads_key
-            else ()
-        )
+        names = self.format.traits.key_names
+        named = message_fields(value).get(names) if names else None
+        declared = Declaration(primary_key=self._primary_key(named, key, headers))
+        key_source = f"{names}, or the Kafka key" if self.uses_kafka_key else names
+        return declared._replace(key_source=key_source) if names else declared
+
+    def _primary_key(self, named: Any, key: bytes | None, headers: Headers) -> tuple[str, ...]:
+        is_read = self.uses_kafka_key or self.format.traits.reads_key
+        return listed_names(named) or (tuple(self.key_columns(key, headers)) if is_read else ())
 
     def key_columns(self, key: bytes | None, headers: Headers = ()) -> Mapping[str, Any]:
         """Return a Kafka key's columns with values; empty for a single value or an unreadable key.
@@ -155,7 +163,8 @@ class Sampler:
     def source_key(self, message: Any, key: bytes | None, headers: Headers = ()) -> tuple[str, ...]:
         """Return the source's primary key columns that a record names; empty if it names none.
 
-        By default these are `key_columns` if the format reads the Kafka key.
+        By default these are those in the field `Traits.key_names`, or else `key_columns` if the
+        format reads the Kafka key, or `uses_kafka_key`.
 
         Parameters
         ----------
@@ -164,7 +173,8 @@ class Sampler:
         key : bytes or None
         headers : sequence of (str, bytes or None)
         """
-        return tuple(self.key_columns(key, headers)) if self.format.traits.reads_key else ()
+        named = getattr(message, self.format.traits.key_names, None)
+        return self._primary_key(unraw(named), key, headers)
 
     def plain_value(self, value: Any) -> Any:
         """Return an image's value as JSON writes it; override for documents in another notation."""

@@ -131,7 +131,16 @@ def _schema(sql_type: SqlType, optional: bool, handling: Handling) -> dict[str, 
 
 def _leaf(sql_type: SqlType, optional: bool, handling: Handling) -> dict[str, Any]:
     if sql_type.name == "DECIMAL":
-        return _decimal(sql_type, optional, handling)
+        if handling.decimal != "precise":
+            return {
+                "type": "double" if handling.decimal == "double" else "string",
+                "optional": optional,
+            }
+        parameters = {
+            "scale": str(sql_type.scale),
+            "connect.decimal.precision": str(sql_type.precision),
+        }
+        return _named("bytes", optional, CONNECT + "Decimal", parameters=parameters)
     if sql_type.name == "BINARY":
         return {"type": "bytes" if handling.binary == "bytes" else "string", "optional": optional}
     if sql_type.name in ("DATE", "TIMESTAMP", *_TIMES):
@@ -143,19 +152,6 @@ def _leaf(sql_type: SqlType, optional: bool, handling: Handling) -> dict[str, An
 
 def _named(kind: str, optional: bool, name: str, **more: Any) -> dict[str, Any]:
     return {"type": kind, "optional": optional, "name": name, "version": 1, **more}
-
-
-def _decimal(sql_type: SqlType, optional: bool, handling: Handling) -> dict[str, Any]:
-    if handling.decimal != "precise":
-        return {
-            "type": "double" if handling.decimal == "double" else "string",
-            "optional": optional,
-        }
-    parameters = {
-        "scale": str(sql_type.scale),
-        "connect.decimal.precision": str(sql_type.precision),
-    }
-    return _named("bytes", optional, CONNECT + "Decimal", parameters=parameters)
 
 
 def _time(sql_type: SqlType, optional: bool, handling: Handling) -> dict[str, Any]:

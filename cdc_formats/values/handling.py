@@ -59,9 +59,10 @@ class Handling:
         The zone of zone-less text in a TIMESTAMP column; ``None``: such text is an error.
     placeholder : str or None
         Debezium's unavailable-value placeholder; a value equal to it is `ABSENT`.
-    json : {"text", "value"}
+    json : {"text", "value", "extended"}
         How the values of JSON columns are written: as a string with their text, or as JSON values
-        of the message.
+        of the message. ``extended``: all values are in the Extended JSON of MongoDB's documents
+        (`extended_json`).
     native : bool
         Whether the producer writes booleans and integers as JSON types: only a hint for speed.
     rounding : {"error", "half_up"}
@@ -82,7 +83,7 @@ class Handling:
     bigint_unsigned: Literal["long", "precise"] | None = None
     time_zone: str | None = None
     placeholder: str | None = None
-    json: Literal["text", "value"] = "text"
+    json: Literal["text", "value", "extended"] = "text"
     native: bool = True
     rounding: Rounding = "error"
     parts: Mapping[str, Handling] | None = None

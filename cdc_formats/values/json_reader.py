@@ -294,7 +294,13 @@ def require_variant(text: str) -> None:
     except _FAILURES as error:
         raise _malformed(error) from None
     if text.count("[") + text.count("{") > _MOST_VARIANT_DEPTH:
-        _require_flat(text)
+        depth = 0
+        for bracket in re.findall(r"[\[{\]}]", _JSON_STRING.sub("", text)):
+            depth += 1 if bracket in "[{" else -1
+            if depth > _MOST_VARIANT_DEPTH:
+                raise MalformedMessageError(
+                    f"JSON that is nested more than {_MOST_VARIANT_DEPTH} times does not fit"
+                )
     # Compact text of the value that was read has no name twice.
     if not same or len(text) > _MOST_NAME_LENGTH or _LARGE_NUMBER.search(text):
         json.loads(text, object_pairs_hook=_check_names, parse_int=_finite, parse_float=_finite)
@@ -315,13 +321,3 @@ def _finite(number: str) -> None:
     if len(number) > _MOST_NUMBER_LENGTH or not math.isfinite(float(number)):
         shown = number if len(number) <= 20 else f"{number[:20]}..."
         raise MalformedMessageError(f"the number {shown} of the JSON does not fit")
-
-
-def _require_flat(text: str) -> None:
-    depth = 0
-    for bracket in re.findall(r"[\[{\]}]", _JSON_STRING.sub("", text)):
-        depth += 1 if bracket in "[{" else -1
-        if depth > _MOST_VARIANT_DEPTH:
-            raise MalformedMessageError(
-                f"JSON that is nested more than {_MOST_VARIANT_DEPTH} times does not fit"
-            )

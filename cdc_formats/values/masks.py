@@ -178,24 +178,19 @@ def _pairs(option: Any) -> tuple[tuple[str, str], ...]:
             "mask must be a mapping from columns to 'hmac', 'redact' or 'drop', such as "
             "{'email': 'hmac'}"
         ) from None
+    first = dict[str, tuple[str, str]]()
     for name, kind in pairs:
         if not isinstance(name, str) or kind not in KINDS:
             raise FormatOptionError(
                 f"mask has {kind!r} for {name!r}: use 'hmac', 'redact' or 'drop'"
             )
-    _require_one_kind(pairs)
-    return pairs
-
-
-def _require_one_kind(pairs: Iterable[tuple[str, str]]) -> None:
-    first = dict[str, tuple[str, str]]()
-    for name, kind in pairs:
         other, of_other = first.setdefault(folded(name), (name, kind))
         if kind != of_other:
             raise FormatOptionError(
                 f"mask has {of_other!r} for {other!r} and {kind!r} for {name!r}, which Spark cannot "
                 "tell apart: remove one of them"
             )
+    return pairs
 
 
 def _key(column: str, env: str | None, file: str | None) -> MaskKey:

@@ -170,18 +170,14 @@ def _float_writer(sql_type: SqlType, handling: Handling, iso: bool) -> Converter
 
     def write(value: float) -> float | str:
         if math.isfinite(value):
-            number = _single(sql_type, value) if single else value
+            try:
+                number = shortest(value) if single else value
+            except OverflowError:
+                raise refuse(sql_type, value, "out of its range") from None
             return number if handling.native else repr(number)
         return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
 
     return write
-
-
-def _single(sql_type: SqlType, value: float) -> float:
-    try:
-        return shortest(value)
-    except OverflowError:
-        raise refuse(sql_type, value, "out of its range") from None
 
 
 # --------------------------------------------------------------------------------------------------
@@ -309,32 +305,23 @@ def _decimal_text_reader(
 
     written = scale if handling.decimal_scale is None else handling.decimal_scale
     read = {None: undeclared, "precise": of_base64}.get(handling.decimal, of_digits)
-    if (precision, scale) == (20, 0) and handling.decimal in (None, "string", "double"):
-        return _unsigned_text_reader(sql_type, handling, read)
-    return read
+    if (precision, scale) != (20, 0) or handling.decimal not in (None, "string", "double"):
+        return read
 
-
-def _unsigned_text_reader(
-    sql_type: SqlType, handling: Handling, read: Callable[[str], str]
-) -> Callable[[str], str]:
     # With bigint.unsigned.handling.mode=precise an unsigned BIGINT is base64 in every
     # decimal.handling.mode. Digits are never ambiguous: as base64 they are a negative number.
-    def convert(value: str) -> str:
+    def of_unsigned(value: str) -> str:
         if not _UNSIGNED_BASE64.fullmatch(value):
             return read(value)
         if handling.bigint_unsigned != "precise":
-            undeclared = (
-                f"{_UNDECLARED_DECIMAL}; {_UNDECLARED_UNSIGNED}"
-                if handling.decimal is None
-                else _UNDECLARED_UNSIGNED
-            )
-            raise refuse(sql_type, value, undeclared)
+            hint = f"{_UNDECLARED_DECIMAL}; " if handling.decimal is None else ""
+            raise refuse(sql_type, value, hint + _UNDECLARED_UNSIGNED)
         number = _big_endian(sql_type, value)
         if number < 2**64:
             return str(number)
         raise refuse(sql_type, value, "out of the range of 64 bits")
 
-    return convert
+    return of_unsigned
 
 
 def _unsigned(sql_type: SqlType, value: int, mode: str | None) -> int:

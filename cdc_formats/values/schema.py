@@ -365,7 +365,9 @@ class _Parser:
         if name == "DECIMAL":
             return self._decimal()
         if name == "INTERVAL":
-            return self._interval()
+            if not self._accept("DAY", "TO", "SECOND"):
+                raise self._error("the only supported interval is INTERVAL DAY TO SECOND")
+            return SqlType("INTERVAL DAY TO SECOND")
         if name in ("ARRAY", "MAP", "STRUCT"):
             self._take("<")
             return self._nested(name)
@@ -430,11 +432,6 @@ class _Parser:
                 f"expected a number from {least} to {most}, got {token or 'the end'!r}"
             )
         return int(token)
-
-    def _interval(self) -> SqlType:
-        if not self._accept("DAY", "TO", "SECOND"):
-            raise self._error("the only supported interval is INTERVAL DAY TO SECOND")
-        return SqlType("INTERVAL DAY TO SECOND")
 
 
 # --------------------------------------------------------------------------------------------------

@@ -92,6 +92,20 @@ MESSAGES: dict[str, list[Any]] = {
             "position": "b.1:4",
         }
     ],
+    "mongodb-json": [
+        {
+            "operationType": "insert",
+            "fullDocument": {"_id": 1, "name": "bike"},
+            "ns": {"db": "shop", "coll": "products"},
+            "documentKey": {"_id": 1},
+            "clusterTime": {"$timestamp": {"t": 1, "i": 1}},
+        },
+        {
+            "operationType": "update",
+            "updateDescription": {"updatedFields": {"name": "bike"}, "removedFields": ["note"]},
+            "documentKey": {"_id": 1},
+        },
+    ],
     "ogg-json": [
         {
             "op_type": "U",

@@ -274,7 +274,12 @@ class _Reader(ScalarReader):
         assert value is not None  # reads_tombstones is False
         data = bytes(value)
         if self.rows.untyped:
-            return self._untyped(plain_value(self.registry, "value", data, headers), data)
+            message = plain_value(self.registry, "value", data, headers)
+            if not isinstance(message, dict):
+                raise MalformedMessageError("expected a record", "$")
+            if "op" not in message:
+                return without_op(message, "$")
+            return self.events(_Message.of(message), data)
         name, content = unframed("value", data, headers)
         written = self.schemas.of(name)
         message = written.schema.read(content)
@@ -286,13 +291,6 @@ class _Reader(ScalarReader):
         if written.complete is not None and is_complete_source(fields.source):
             rows = written.complete
         return self.events(fields, data, rows=rows)
-
-    def _untyped(self, message: Any, data: bytes) -> Sequence[Event] | Ignored:
-        if not isinstance(message, dict):
-            raise MalformedMessageError("expected a record", "$")
-        if "op" not in message:
-            return without_op(message, "$")
-        return self.events(_Message.of(message), data)
 
 
 class _Schemas:

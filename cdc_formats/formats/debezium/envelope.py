@@ -271,28 +271,24 @@ class WrappedReader:
         self, key: bytes | None, value: bytes | None, headers: Headers = ()
     ) -> Sequence[Event] | Ignored:
         assert value is not None  # reads_tombstones is False
-        message = self.message(value)
+        message, root = self.message(value), "$"
         if message.op is None and message.payload:
-            return self._wrapped(key, message)
-        if self.schema_include is True:
+            block, value, root = message.schema, bytes(message.payload), "$.payload"
+            if self.schema_include is False and block:
+                raise MalformedMessageError(
+                    "the message has a schema block, and schema_include is False: set it to True or "
+                    "'auto'"
+                )
+            if value == b"null":
+                return Ignored.TOMBSTONE
+            message = read_part(self.message, value, root)
+            message.schema = block
+        elif self.schema_include is True:
             raise MalformedMessageError(
                 "the message has no schema block, and schema_include is True: set it to False or "
                 "'auto'"
             )
-        return self.of_message(key, message, value, "$")
-
-    def _wrapped(self, key: bytes | None, outer: Any) -> Sequence[Event] | Ignored:
-        if self.schema_include is False and outer.schema:
-            raise MalformedMessageError(
-                "the message has a schema block, and schema_include is False: set it to True or "
-                "'auto'"
-            )
-        payload = bytes(outer.payload)
-        if payload == b"null":
-            return Ignored.TOMBSTONE
-        message = read_part(self.message, payload, "$.payload")
-        message.schema = outer.schema
-        return self.of_message(key, message, payload, "$.payload")
+        return self.of_message(key, message, value, root)
 
     @abstractmethod
     def of_message(

@@ -419,7 +419,11 @@ class _Reader:
         if added is None:
             return self._delete(key)
         if added.payload and self._wrapped(added, value):
-            return self._in_block(key, added)
+            block, payload = bytes(added.block), bytes(added.payload)
+            if payload == b"null":
+                return self._delete(key)
+            inner = read_part(self.added, payload, "$.payload")
+            return self._row(inner, payload, block, "$.payload")
         if self.format.schema_include is True:
             raise MalformedMessageError(
                 "the message has no schema block, and schema_include is True: set it to False or "
@@ -435,13 +439,6 @@ class _Reader:
             "payload" not in self.rows.names or added.block
         )
         return bool(marked) and len(self.parts(value)) == (2 if added.block else 1)
-
-    def _in_block(self, key: bytes | None, outer: Any) -> Sequence[Event] | Ignored:
-        payload = bytes(outer.payload)
-        if payload == b"null":
-            return self._delete(key)
-        added = read_part(self.added, payload, "$.payload")
-        return self._row(added, payload, bytes(outer.block), "$.payload")
 
     def _row(self, added: Any, value: bytes, block: bytes, path: str) -> Sequence[Event] | Ignored:
         message = _Message(added, value, self.prefix)

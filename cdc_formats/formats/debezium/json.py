@@ -407,9 +407,8 @@ class DebeziumJson(RowEnvelope, RegistryOptions):
     ) -> Encoder:
         """Return the encoder of a table's rows, with a schema block if `schema_include` is True."""
         self.require_writable()
-        return (_SchemaEncoder if self.schema_include is True else _Encoder)(
-            self, columns, unique_key
-        )
+        of = _SchemaEncoder if self.schema_include is True else EnvelopeEncoder
+        return of(self, columns, unique_key)
 
 
 def _properties(message: Any) -> list[Any] | None:
@@ -533,36 +532,21 @@ class _Reader(WrappedReader, ScalarReader):
             and self.tables.match(message, f"{root}.source")
         ):
             return [self.key.delete(key, message)]
-        return self.events(
-            message, value, root, self._rows(bytes(message.schema), self._is_complete(message))
-        )
-
-    def _is_complete(self, message: Any) -> bool:
-        """Whether the placeholder's text in a message is ordinary data."""
         images = [message.after] if self.keyed else [message.after, message.before]
         unknown = any(image is not None and self.rows.has_placeholder(image) for image in images)
-        return unknown and is_complete_source(message.source)
-
-    def _rows(self, schema: bytes, complete: bool) -> RowConverter | None:
-        """Return the converter of the rows of messages with a schema block; None: as declared."""
-        return None if schema in _NO_BLOCK and not complete else self.described(schema, complete)
+        # The placeholder's text is ordinary data in a message that has all values.
+        complete, schema = unknown and is_complete_source(message.source), bytes(message.schema)
+        is_declared = schema in _NO_BLOCK and not complete
+        rows = None if is_declared else self.described(schema, complete)
+        return self.events(message, value, root, rows)
 
 
 # --------------------------------------------------------------------------------------------------
 # encoding
 
 
-class _Encoder(EnvelopeEncoder):
-    writes_source = True
-
-    def message(self, operation: str, before: Any, after: Any) -> dict[str, Any]:
-        return {"before": before, "after": after, "op": operation}
-
-
-class _SchemaEncoder(_Encoder):
+class _SchemaEncoder(EnvelopeEncoder):
     """Adds a schema block to key and value, as JsonConverter does with ``schemas.enable=true``."""
-
-    writes_source = False  # the block would have to describe it
 
     def __init__(
         self, format: DebeziumJson, columns: str | Sequence[Column], unique_key: Sequence[str]
@@ -577,6 +561,7 @@ class _SchemaEncoder(_Encoder):
         if unknown:
             raise SchemaError(f"debezium-json cannot write a column's schema: {'; '.join(unknown)}")
         super().__init__(format, declared, unique_key, each)
+        self.writes_source = False  # the block would have to describe it
         key = [(declared[index], each[index]) for index in self.rows.key_indices]
         self.key_schema = json_bytes(
             struct_schema(

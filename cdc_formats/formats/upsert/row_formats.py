@@ -283,15 +283,12 @@ class Json(RowFormat):
         try:
             return self.rows.row(image, "$")
         except MissingFieldError:
-            return self._wrapped(self.rows, read_object(data))
-
-    def _wrapped(self, rows: RowConverter, fields: Mapping[str, Any]) -> Row:
-        """Return the columns of a key in Connect's wrapper, as `read` does."""
-        if self.part == "key" and is_wrapped(fields) and isinstance(fields["payload"], dict):
-            fields = fields["payload"]
-            if not fields.keys().isdisjoint(self.names):
-                return rows.row(fields, "$.payload")
-        return self.without_columns(fields)
+            fields = read_object(data)
+            if self.part == "key" and is_wrapped(fields) and isinstance(fields["payload"], dict):
+                fields = fields["payload"]
+                if not fields.keys().isdisjoint(self.names):
+                    return self.rows.row(fields, "$.payload")
+            return self.without_columns(fields)
 
     def check_written(self) -> None:
         """Raise for a MAP whose keys are not text."""

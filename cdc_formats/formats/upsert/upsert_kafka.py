@@ -163,7 +163,30 @@ class UpsertKafka(UpsertOptions):
     def reader(self, rows: RowConverter, *, keyed: bool = False) -> Reader:
         """Return the reader of one table's records."""
         if rows.untyped:
-            return self._untyped_reader(rows.unique_key)
+            if self.value_format not in _NAMED:
+                raise InferenceError(
+                    f"value_format {self.value_format!r} has no column names to infer a schema from: "
+                    "pass schema"
+                )
+
+            def read(
+                key: bytes | None, value: bytes | None, headers: Headers = ()
+            ) -> Sequence[Event] | Ignored:
+                is_json = self.value_format == "json"
+                if value is None or (is_json and _is_json_null(value)):
+                    return Ignored.TOMBSTONE
+                if is_json:
+                    refuse_other(value)  # any object is a row
+                    row: Any = read_object(value)
+                else:
+                    row = plain_value(self.registry, "value", bytes(value), headers)
+                row = row if isinstance(row, dict) else {}
+                of_key = {} if self.key_format in _NAMED else dict.fromkeys(rows.unique_key)
+                of_key.update(self.key_columns(key, headers))
+                missing = {name: part for name, part in of_key.items() if name not in row}
+                return [Event.insert({**missing, **row}, path="$")]
+
+            return read
         return _Reader(
             self,
             self._parts(rows.columns, rows.unique_key),
@@ -221,39 +244,6 @@ class UpsertKafka(UpsertOptions):
         parts.value.check_written()
         return _Encoder(parts)
 
-    def _untyped_reader(self, unique_key: Sequence[str]) -> Reader:
-        """Return the reader of JSON or Avro rows, with the columns of the key that they lack.
-
-        Raises
-        ------
-        InferenceError
-            When the value's format has no column names.
-        """
-        if self.value_format not in _NAMED:
-            raise InferenceError(
-                f"value_format {self.value_format!r} has no column names to infer a schema from: "
-                "pass schema"
-            )
-
-        def read(
-            key: bytes | None, value: bytes | None, headers: Headers = ()
-        ) -> Sequence[Event] | Ignored:
-            is_json = self.value_format == "json"
-            if value is None or (is_json and _is_json_null(value)):
-                return Ignored.TOMBSTONE
-            if is_json:
-                refuse_other(value)  # any object is a row
-                row: Any = read_object(value)
-            else:
-                row = plain_value(self.registry, "value", bytes(value), headers)
-            row = row if isinstance(row, dict) else {}
-            of_key = {} if self.key_format in _NAMED else dict.fromkeys(unique_key)
-            of_key.update(self.key_columns(key, headers))
-            missing = {name: part for name, part in of_key.items() if name not in row}
-            return [Event.insert({**missing, **row}, path="$")]
-
-        return read
-
     def key_columns(self, key: bytes | None, headers: Headers = ()) -> Mapping[str, Any]:
         """Return the fields of a JSON or Avro key, with the prefix of the row's columns."""
         if self.key_format == "avro-confluent":
@@ -306,7 +296,14 @@ class _Reader:
     def read(
         self, key: bytes | None, value: bytes | None, headers: Headers = ()
     ) -> Sequence[Event] | Ignored:
-        key_values = self._key(key, headers)
+        if key is None:
+            raise MissingFieldError(
+                "the Kafka key is null: upsert-kafka reads the primary key from it", "", "key"
+            )
+        try:
+            key_values = self.parts.key.read(key, headers)
+        except DecodeError as error:
+            raise error.at(field="key") from None
         if value is None or (self.json_null and _is_json_null(value)):
             return [
                 Event(
@@ -328,16 +325,6 @@ class _Reader:
                 UPDATE_AFTER, None, self._with_key(key_values, row), None, "", "$", rows=self.rows
             )
         ]
-
-    def _key(self, key: bytes | None, headers: Headers) -> Row:
-        if key is None:
-            raise MissingFieldError(
-                "the Kafka key is null: upsert-kafka reads the primary key from it", "", "key"
-            )
-        try:
-            return self.parts.key.read(key, headers)
-        except DecodeError as error:
-            raise error.at(field="key") from None
 
     def _with_key(self, key: Row, row: list[Any]) -> Row:
         """Return `row` with missing key columns taken from the key."""

@@ -242,20 +242,17 @@ class ColumnValues:
     def _number(self, kinds: set[str], exact_numbers: bool) -> SqlType:
         """Return the type of numbers: of integers, of a double's values, or of decimals."""
         if kinds == {"integer"}:
-            return self._integer()
+            if self._least >= -(2**63) and self._most < 2**63:
+                return SqlType("BIGINT")
+            if self._least >= 0 and self._most < 2**64:
+                return UNSIGNED_BIGINT
+            return SqlType("DECIMAL", MOST_DIGITS, 0) if self._whole <= MOST_DIGITS else STRING
         doubles = "double" in kinds or self._exponent or not (exact_numbers or self._beyond_double)
         return (
             SqlType("DOUBLE")
             if doubles or self._whole + self._scale > MOST_DIGITS
             else _decimal(self._whole, self._scale)
         )
-
-    def _integer(self) -> SqlType:
-        if self._least >= -(2**63) and self._most < 2**63:
-            return SqlType("BIGINT")
-        if self._least >= 0 and self._most < 2**64:
-            return UNSIGNED_BIGINT
-        return SqlType("DECIMAL", MOST_DIGITS, 0) if self._whole <= MOST_DIGITS else STRING
 
     def _of_kind(self, kind: str, exact_numbers: bool) -> SqlType:
         """Return the type of values that are of one kind, and no numbers."""

@@ -15,7 +15,7 @@ Formats of other packages are tried like the built-in ones.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from itertools import chain
 from typing import Any
@@ -346,7 +346,7 @@ def _counted(sampler: Sampler, readings: Sequence[Reading], specific: bool) -> C
 
 
 def _sentence(
-    marks: Sequence[str],
+    fields: Sequence[str],
     readings: Sequence[Reading],
     evidence: Sequence[Evidence],
     rows: int,
@@ -355,12 +355,16 @@ def _sentence(
     if not readings:
         return ""
     values, total = [each.inspected.value for each in readings], len(readings)
+    counts = Counter(name for value in values for name in fields if name in value.fields)
+    # The fields that most values have.
+    marks = [name for name in fields if _NEEDED_SHARE * counts[name] >= total]
+    marked = sum(all(name in value.fields for name in marks) for value in values)
     ids = _schema_ids(values)
     if rows and ids:
         return f"{rows} of {total} values are Avro with a registry schema: id {_first(ids)}"
     remarks = Counter(chain.from_iterable(each.remarks for each in evidence))
     sentences = [
-        *_marked(marks, values),
+        *([f"{marked} of {total} values have {listed(marks)}"] if marks else ()),
         *(remark.format(count, total) for remark, count in remarks.items()),
     ]
     any_object = f"reads any JSON object as a row: {rows} of {total} values"
@@ -372,17 +376,6 @@ def _sentence(
 def _schema_ids(values: Iterable[Encoded]) -> list[str]:
     """Return the ids of values in Avro with a schema of a registry."""
     return [value.schema_id for value in values if value.encoding in FRAMED]
-
-
-def _marked(marks_of_format: Sequence[str], values: Sequence[Encoded]) -> Iterator[str]:
-    """Return how many values have all of the fields that most values have."""
-    counts = Counter(name for value in values for name in marks_of_format if name in value.fields)
-    marks = [name for name in marks_of_format if _NEEDED_SHARE * counts[name] >= len(values)]
-    if marks:
-        yield (
-            f"{sum(all(name in value.fields for name in marks) for value in values)} of "
-            f"{len(values)} values have {listed(marks)}"
-        )
 
 
 def _first(names: Sequence[str]) -> str:

@@ -239,12 +239,10 @@ def _table_faults(
     _cut_values(name, group, seen)
     if table.primary_key and not reader.sampler.plain_rows:
         history = _History(name, table.primary_key, reader, seen)
-        for each in merge(group, without_rows, key=_place):
+        for each in merge(
+            group, without_rows, key=lambda each: (each.record.partition, each.record.offset)
+        ):
             history.add(each)
-
-
-def _place(reading: Reading) -> tuple[int, int]:
-    return reading.record.partition, reading.record.offset
 
 
 def _row_faults(name: str, group: Sequence[Reading], reader: AnyColumns, seen: _Seen) -> None:
@@ -271,7 +269,7 @@ def _row_faults(name: str, group: Sequence[Reading], reader: AnyColumns, seen: _
 def _rows(group: Sequence[Reading]) -> Iterator[tuple[SampledRecord, Any, Mapping[str, Any]]]:
     for each in group:
         for event in each.events:
-            if _is_row(event.after):
+            if isinstance(event.after, Mapping):
                 yield each.record, event.message, event.after
 
 
@@ -290,10 +288,6 @@ def _cut_values(name: str, group: Sequence[Reading], seen: _Seen) -> None:
         if is_round and len(near) > _LIKELY_CUT and len(values[longest]) >= _LIKELY_CUT:
             for record in values[longest].values():
                 seen.add(CUT, name, record, f"{column} of {longest:,} characters")
-
-
-def _is_row(image: Any) -> bool:
-    return isinstance(image, Mapping)
 
 
 _Key = tuple[str, ...]
@@ -345,13 +339,17 @@ class _History:
         row = self.rows.get(before or key)
         if event.kind is RowKind.INSERT and key in self.rows:
             self.seen.add(INSERTED_TWICE, self.name, record, f"key {', '.join(key)}")
-        if event.kind is RowKind.UPDATE_AFTER and row is not None and _is_row(event.before):
+        if (
+            event.kind is RowKind.UPDATE_AFTER
+            and row is not None
+            and isinstance(event.before, Mapping)
+        ):
             names = row.keys() & event.before.keys()
             if other := sorted(name for name in names if _differ(row[name], event.before[name])):
                 self.seen.add(MISSED, self.name, record, f"{other[0]} of key {', '.join(key)}")
         if before is not None:
             self.rows.pop(before, None)
-        self.rows[key] = event.after if _is_row(event.after) else {}
+        self.rows[key] = event.after if isinstance(event.after, Mapping) else {}
 
     def _is_redelivered(self, event: Event, key: _Key) -> bool:
         """Whether the log has the event before another one of the key, which is kept."""

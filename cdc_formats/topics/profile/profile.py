@@ -275,20 +275,16 @@ def _arguments(topic: str, servers: str, identifier: str, table: TableProfile) -
     yield f"format={literal(identifier)},"
     if table.options:
         yield f"format_options={_mapping(table.options)},"
-    yield from _schema(table)
-    if table.primary_key:
-        yield f"primary_key=[{', '.join(map(literal, table.primary_key))}],"
-    else:
-        yield "normalize=False,"
-    yield f"options={_mapping({'kafka.bootstrap.servers': servers})},"
-
-
-def _schema(table: TableProfile) -> Iterator[str]:
     columns = [str(column) for column in table.schema.columns] if table.schema else []
     yield "schema=("
     for number, column in enumerate(columns, 1):
         yield f"    {literal(column + (', ' if number < len(columns) else ''))}"
     yield "),"
+    if table.primary_key:
+        yield f"primary_key=[{', '.join(map(literal, table.primary_key))}],"
+    else:
+        yield "normalize=False,"
+    yield f"options={_mapping({'kafka.bootstrap.servers': servers})},"
 
 
 def literal(value: Any) -> str:
@@ -388,27 +384,20 @@ def handling(
     """Return the encodings set by the producer's configuration, as pairs of name and evidence."""
     schemas = [each.schema for each in profiles if each.schema]
     evidence = [each for schema in schemas for each in schema.evidence]
+    encodings = [each.inspected.value.encoding for each in readings]
+    values, blocks = sum(each != NULL for each in encodings), encodings.count(JSON_BLOCK)
+    nulls = [(each.column.name, each.seen["null"]) for each in evidence if each.seen.get("null")]
+    with_nulls = f"in {len(nulls)} of {len(evidence)} columns: {_counted(nulls)}"
     made = (
-        ("schema blocks", _blocks(readings)),
+        ("schema blocks", f"{blocks} of {values} values have one" if blocks else ""),
         ("decimals", _typed(evidence, schemas, ("DECIMAL",))),
         ("times", _typed(evidence, schemas, tuple(times.TYPES))),
         ("not in the messages", _not_in_messages(evidence)),
-        ("nulls", _nulls(evidence)),
+        ("nulls", with_nulls if nulls else ""),
         ("unavailable values", _placeholders(readings, sampler_of(format))),
         ("before-images", _images(profiles)),
     )
     return tuple((name, text) for name, text in made if text)
-
-
-def _blocks(readings: Sequence[Reading]) -> str:
-    values = [
-        each.inspected.value.encoding for each in readings if each.inspected.value.encoding != NULL
-    ]
-    return (
-        f"{values.count(JSON_BLOCK)} of {len(values)} values have one"
-        if JSON_BLOCK in values
-        else ""
-    )
 
 
 def _typed(
@@ -442,11 +431,6 @@ def _not_in_messages(evidence: Sequence[ColumnEvidence]) -> str:
     return "; ".join(
         f"{option} (perhaps for {shortened(names)})" for option, names in columns.items()
     )
-
-
-def _nulls(evidence: Sequence[ColumnEvidence]) -> str:
-    some = [(each.column.name, each.seen["null"]) for each in evidence if each.seen.get("null")]
-    return f"in {len(some)} of {len(evidence)} columns: {_counted(some)}" if some else ""
 
 
 def _counted(counts: Sequence[tuple[str, int]]) -> str:

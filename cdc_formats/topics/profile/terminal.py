@@ -249,18 +249,14 @@ class _FittingGrid:
         if fits <= options.max_width:
             yield table
         else:
-            yield from _listed(self.grid)
+            from rich import padding, text
 
-
-def _listed(grid: Grid) -> Iterator[RenderableType]:
-    from rich import padding, text
-
-    for first, *rest in grid.rows:
-        yield text.Text(f"  {printable(first)}", style="cyan")
-        for name, cell in zip(grid.header[1:], rest, strict=True):
-            if cell not in ("", "-"):
-                line = text.Text.assemble((f"{name}  ", "dim"), printable(cell))
-                yield padding.Padding(line, (0, 0, 0, 4))
+            for first, *rest in self.grid.rows:
+                yield text.Text(f"  {printable(first)}", style="cyan")
+                for name, cell in zip(self.grid.header[1:], rest, strict=True):
+                    if cell not in ("", "-"):
+                        line = text.Text.assemble((f"{name}  ", "dim"), printable(cell))
+                        yield padding.Padding(line, (0, 0, 0, 4))
 
 
 def _drawn_grid(grid: Grid) -> Table:

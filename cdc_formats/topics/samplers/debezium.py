@@ -151,6 +151,7 @@ class EnvelopeSampler(Sampler):
     """The hooks of the formats with Debezium's envelope."""
 
     operation_path = ("op",)
+    uses_kafka_key = True
 
     def connector(self, message: Any) -> str | None:
         """Return the name of the connector in ``source``."""
@@ -160,10 +161,6 @@ class EnvelopeSampler(Sampler):
     def is_complete(self, message: Any) -> bool:
         """Whether the connector in ``source`` never writes the placeholder."""
         return is_complete_source(message.source)
-
-    def source_key(self, message: Any, key: bytes | None, headers: Headers = ()) -> tuple[str, ...]:
-        """Return the fields of the Kafka key."""
-        return tuple(self.key_columns(key, headers))
 
     def evidence(self, record: InspectedRecord) -> Evidence:
         """Return whether the value has a schema block."""
@@ -443,15 +440,35 @@ class DebeziumFlatSampler(DebeziumSampler):
 # Samples of Debezium's messages of MongoDB, and Extended JSON as plain values
 
 
-class DebeziumMongodbSampler(EnvelopeSampler):
-    """The hooks of ``debezium-mongodb-json``."""
+class DocumentSampler(Sampler):
+    """The hooks of formats whose rows are MongoDB's documents."""
 
-    marks = ("op", "source", "after", "updateDescription")
     not_asked = (DIGITS, BASE64)
 
     def declaration(self, key: bytes | None, value: bytes, headers: Headers = ()) -> Declaration:
         """Return ``_id``, the primary key of every collection."""
         return Declaration(primary_key=("_id",), key_source="of every collection")
+
+    def source_key(self, message: Any, key: bytes | None, headers: Headers = ()) -> tuple[str, ...]:
+        """Return ``_id``, the primary key of every collection."""
+        return ("_id",)
+
+    def plain_value(self, value: Any) -> Any:
+        """Return a value of Extended JSON as JSON writes it."""
+        return _of_document(value)
+
+
+class MongodbSampler(DocumentSampler):
+    """The hooks of ``mongodb-json``."""
+
+    marks = ("operationType", "ns", "documentKey", "fullDocument")
+    operation_path = ("operationType",)
+
+
+class DebeziumMongodbSampler(DocumentSampler, EnvelopeSampler):
+    """The hooks of ``debezium-mongodb-json``."""
+
+    marks = ("op", "source", "after", "updateDescription")
 
     def key_columns(self, key: bytes | None, headers: Headers = ()) -> Mapping[str, Any]:
         """Return ``_id``, which is Extended JSON as text in the Kafka key."""
@@ -463,10 +480,6 @@ class DebeziumMongodbSampler(EnvelopeSampler):
             return {"_id": read_json(document.encode())}
         except MalformedMessageError:
             return {"_id": document}
-
-    def plain_value(self, value: Any) -> Any:
-        """Return a value of Extended JSON as JSON writes it."""
-        return _of_document(value)
 
     def evidence(self, record: InspectedRecord) -> Evidence:
         """Return whether the value has a document as text, or an update's description."""

@@ -10,7 +10,6 @@ from itertools import chain
 from typing import Any, ClassVar
 
 from cdc_formats.avro.registry_options import RegistryOptions
-from cdc_formats.decoding.envelope import unraw
 from cdc_formats.decoding.other_messages import is_wrapped_row, other_message
 from cdc_formats.errors import DecodeError, MalformedMessageError
 from cdc_formats.events import Headers
@@ -27,7 +26,6 @@ from cdc_formats.topics.encodings import (
     JSON_PAYLOAD,
     JSON_VALUE,
     NULL,
-    listed_names,
     value_at,
 )
 from cdc_formats.topics.inference.observed import DIGITS
@@ -53,18 +51,7 @@ class MaxwellSampler(Sampler):
     marks = ("database", "table", "type", "ts", "data", "sql")
     operation_path = ("type",)
     not_asked = (DIGITS,)
-
-    def declaration(self, key: bytes | None, value: bytes, headers: Headers = ()) -> Declaration:
-        """Return the primary key of ``primary_key_columns``, or else of the Kafka key."""
-        names = listed_names(message_fields(value).get("primary_key_columns"))
-        return Declaration(
-            primary_key=names or tuple(self.key_columns(key)),
-            key_source="primary_key_columns, or the Kafka key",
-        )
-
-    def source_key(self, message: Any, key: bytes | None, headers: Headers = ()) -> tuple[str, ...]:
-        """Return the columns of ``primary_key_columns``, or else of the Kafka key."""
-        return listed_names(message.primary_key_columns) or tuple(self.key_columns(key))
+    uses_kafka_key = True
 
     def key_columns(self, key: bytes | None, headers: Headers = ()) -> Mapping[str, Any]:
         """Return the columns of ``{"pk.id": 1}`` or of ``["shop", "parts", [{"id": 1}]]``."""
@@ -94,17 +81,6 @@ class OggSampler(Sampler):
 
     marks = ("op_type", "before", "after", "table", "pos")
     operation_path = ("op_type",)
-
-    def declaration(self, key: bytes | None, value: bytes, headers: Headers = ()) -> Declaration:
-        """Return the primary key of ``primary_keys``."""
-        return Declaration(
-            primary_key=listed_names(message_fields(value).get("primary_keys")),
-            key_source="primary_keys",
-        )
-
-    def source_key(self, message: Any, key: bytes | None, headers: Headers = ()) -> tuple[str, ...]:
-        """Return the columns of ``primary_keys``."""
-        return listed_names(message.primary_keys)
 
 
 # --------------------------------------------------------------------------------------------------
@@ -197,13 +173,9 @@ class CanalSampler(Sampler):
 
     def declaration(self, key: bytes | None, value: bytes, headers: Headers = ()) -> Declaration:
         """Return columns of ``mysqlType``, else ``sqlType``, and the primary key of ``pkNames``."""
-        message = message_fields(value)
-        source, columns = _declared_columns(message, zoned=self.format.time_zone is not None)
-        return Declaration(source, columns, listed_names(message.get("pkNames")), "pkNames")
-
-    def source_key(self, message: Any, key: bytes | None, headers: Headers = ()) -> tuple[str, ...]:
-        """Return the columns of ``pkNames``."""
-        return listed_names(unraw(message.pk_names))
+        zoned = self.format.time_zone is not None
+        source, columns = _declared_columns(message_fields(value), zoned=zoned)
+        return super().declaration(key, value)._replace(source=source, columns=columns)
 
     def evidence(self, record: InspectedRecord) -> Evidence:
         """Refuse TiCDC's simple protocol, whose DDL looks like Canal's."""
@@ -337,7 +309,17 @@ class OpSampler(Sampler):
                     "codes": codes,
                     **_row_options(row, values, codes),
                     **_position_option(path, values),
-                    **_options_of_producer(values),
+                    # All messages have the fields of this producer.
+                    **next(
+                        (
+                            of_producer
+                            for fields, of_producer in _OF_PRODUCERS
+                            if all(
+                                value_at(each, at) is not None for each in values for at in fields
+                            )
+                        ),
+                        {},
+                    ),
                 }
         headers = [
             {name: (data or b"").decode(errors="replace") for name, data in each.record.headers}
@@ -391,18 +373,6 @@ _OF_PRODUCERS: tuple[tuple[tuple[_Path, ...], Mapping[str, str]], ...] = (
     ),
 )
 """The fields of Sequin's and SharePlex's messages, and what else their options are."""
-
-
-def _options_of_producer(values: Sequence[Mapping[str, Any]]) -> Mapping[str, str]:
-    """Return the options of the producer whose fields all messages have."""
-    return next(
-        (
-            options
-            for paths, options in _OF_PRODUCERS
-            if all(value_at(value, path) is not None for value in values for path in paths)
-        ),
-        {},
-    )
 
 
 def _spelled(name: str) -> str:

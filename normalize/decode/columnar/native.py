@@ -102,7 +102,7 @@ class NativeDecoder:
         columns = list(zip(rows.results, rows.handlings, rows.converters, rows.direct, strict=True))
         kinds = [
             _KINDS[column.type.name](column.type, how)
-            if direct and column.type.name in _KINDS
+            if direct and how.json != "extended" and column.type.name in _KINDS
             else ("raw",)
             for column, how, _, direct in columns
         ]

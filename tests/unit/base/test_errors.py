@@ -172,6 +172,14 @@ MESSAGES = {
         '{"type": "%s", "data": {}}',
         '{"type": "insert", "data": {"%s": 1}}',
     ],
+    "mongodb-json": [
+        '{"operationType": "insert", "fullDocument": {"_id": "%s"}}',
+        '{"operationType": "insert", "fullDocument": {"%s": 1}}',
+        '{"operationType": "insert", "fullDocument": {"_id": {"$numberLong": "%s"}}}',
+        '{"operationType": "delete", "documentKey": "%s"}',
+        '{"operationType": "update", "documentKey": {"_id": 1}, "updateDescription": "%s"}',
+        '{"operationType": "%s"}',
+    ],
     "ogg-json": [
         '{"op_type": "I", "after": {"id": "%s"}}',
         '{"op_type": "%s"}',
@@ -202,7 +210,7 @@ def test_without_excerpt_an_error_shows_nothing_of_the_message(
     identifier: str, message: str, of_metadata: bool
 ) -> None:
     texts = []
-    key = "_id" if identifier == "debezium-mongodb-json" else "id"
+    key = "_id" if "mongodb" in identifier else "id"
     kafka_key = b"[1]" if identifier == "cockroachdb-json" else b'{"id": 1}'
     for shown in (True, False):
         format = get_format(identifier, error_excerpt=shown, **REQUIRED.get(identifier, {}))

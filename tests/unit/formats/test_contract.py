@@ -355,7 +355,9 @@ WIDE = (
 )
 DECODERS = [
     get_format(name, **each["options"]).decoder(
-        WIDE, unique_key=["id"], metadata=sorted(FORMATS[name].metadata)
+        WIDE.replace("id", OF_FORMAT[name].key, 1),
+        unique_key=[OF_FORMAT[name].key],
+        metadata=sorted(FORMATS[name].metadata),
     )
     for name in OURS
     for each in OF_FORMAT[name].fuzzed

@@ -12,8 +12,8 @@ from cdc_formats import Handling, columns, get_format, read_json
 from cdc_formats.errors import (
     DecodeError,
 )
-from cdc_formats.formats.debezium.mongodb import document_converter
 from cdc_formats.testing import check_record
+from cdc_formats.values.extended_json import document_converter
 from tests.support.error_texts import error_test
 from tests.support.examples import examples
 

@@ -57,27 +57,27 @@ MESSAGES: list[tuple[str, dict[str, Any], list[str], tuple, bytes | None, str]] 
      '{"before":{"id":7,"item":"bike","price":"Jt4="},"after":null,"op":"d"}'),
     ("canal-json", {}, ["id"], (INS, OLD), b'{"id":"7"}',
      (
-         '{"data":[{"id":"7","item":"bike","price":"100.00"}],"old":null,"type":"INSERT",'
+         '{"data":[{"id":"7","item":"bike","price":"100.00"}],"type":"INSERT",'
          '"isDdl":false,"pkNames":["id"]}'
      )),
     ("canal-json", {}, [], (A, NEW, OLD), None,
      (
-         '{"data":[{"id":"7","item":"bike","price":"99.50"}],"old":[{"price":"100.00"}],'
-         '"type":"UPDATE","isDdl":false,"pkNames":null}'
+         '{"old":[{"price":"100.00"}],"data":[{"id":"7","item":"bike","price":"99.50"}],'
+         '"type":"UPDATE","isDdl":false}'
      )),
     ("canal-json", {}, [], (A, NEW, NEW), None,
      (
-         '{"data":[{"id":"7","item":"bike","price":"99.50"}],"old":[{}],"type":"UPDATE",'
-         '"isDdl":false,"pkNames":null}'
+         '{"old":[{}],"data":[{"id":"7","item":"bike","price":"99.50"}],"type":"UPDATE",'
+         '"isDdl":false}'
      )),
     ("maxwell-json", {}, ["id"], (D, OLD), b'{"id":7}',
-     '{"type":"delete","primary_key_columns":["id"],"data":{"id":7,"item":"bike","price":100.00}}'),
-    ("maxwell-json", {}, [], (A, NEW, OLD), None, '{"type":"update","data":{"id":7,"item":"bike","price":99.50},"old":{"price":100.00}}'),
-    ("maxwell-json", {}, [], (A, NEW, NEW), None, '{"type":"update","data":{"id":7,"item":"bike","price":99.50},"old":{}}'),
+     '{"data":{"id":7,"item":"bike","price":100.00},"type":"delete","primary_key_columns":["id"]}'),
+    ("maxwell-json", {}, [], (A, NEW, OLD), None, '{"old":{"price":100.00},"data":{"id":7,"item":"bike","price":99.50},"type":"update"}'),
+    ("maxwell-json", {}, [], (A, NEW, NEW), None, '{"old":{},"data":{"id":7,"item":"bike","price":99.50},"type":"update"}'),
     ("ogg-json", {}, ["id", "item"], (A, NEW, OLD), b'{"id":7,"item":"bike"}',
-     '{"op_type":"U","primary_keys":["id","item"],"before":{"id":7,"item":"bike","price":100.00},'
-     '"after":{"id":7,"item":"bike","price":99.50}}'),
-    ("ogg-json", {}, [], (INS, OLD), None, '{"op_type":"I","before":null,"after":{"id":7,"item":"bike","price":100.00}}'),
+     '{"before":{"id":7,"item":"bike","price":100.00},"after":{"id":7,"item":"bike","price":99.50},'
+     '"op_type":"U","primary_keys":["id","item"]}'),
+    ("ogg-json", {}, [], (INS, OLD), None, '{"before":null,"after":{"id":7,"item":"bike","price":100.00},"op_type":"I"}'),
     ("changelog-json", {}, ["id"], (B, OLD), b'{"id":7}', '{"data":{"id":7,"item":"bike","price":100.00},"op":"-U"}'),
 ]  # fmt: skip
 
@@ -269,7 +269,7 @@ def test_a_float_is_written_with_its_own_digits(
 
 def test_an_update_writes_the_digits_of_a_changed_float() -> None:
     _, value = MaxwellJson().encoder("f FLOAT").encode(A, (1.5,), (FLOAT_3_14,))
-    assert value == b'{"type":"update","data":{"f":1.5},"old":{"f":3.14}}'
+    assert value == b'{"old":{"f":3.14},"data":{"f":1.5},"type":"update"}'
 
 
 # --------------------------------------------------------------------------------------------------

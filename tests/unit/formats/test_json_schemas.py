@@ -171,11 +171,35 @@ VALID = [
         },
     ),
     ("changelog-json", {"op": "-U", "data": ROW}),
+    (
+        "mongodb-json",
+        {"operationType": "insert", "fullDocument": ROW, "ns": {"db": "d", "coll": "c"}, "_id": {}},
+    ),
+    (
+        "mongodb-json",
+        {
+            "operationType": "update",
+            "fullDocument": None,
+            "documentKey": {"_id": 1},
+            "updateDescription": {"updatedFields": {"n": 1}, "removedFields": []},
+        },
+    ),
+    ("mongodb-json", {"operationType": "delete", "documentKey": {"_id": 1}}),
+    ("mongodb-json", {"operationType": "invalidate"}),
     ("cockroachdb-json", {"after": ROW, "updated": "1532377312562986715.0000000000"}),
     ("cockroachdb-json", {"after": None, "before": ROW, "key": [1], "topic": "products"}),
     ("cockroachdb-json", {"resolved": "1532377312562986715.0000000000"}),
 ]
 INVALID = [
+    ("mongodb-json", {"operationType": "insert"}, "$", "missing `fullDocument`"),
+    ("mongodb-json", {"operationType": "delete"}, "$", "missing `documentKey`"),
+    (
+        "mongodb-json",
+        {"operationType": "update", "documentKey": {"_id": 1}},
+        "$",
+        "missing `updateDescription`",
+    ),
+    ("mongodb-json", {"operationType": "x"}, "$.operationType", "got `string` 'x'"),
     ("cockroachdb-json", {"after": [ROW]}, "$.after", "expected `object or null`, got `array`"),
     ("debezium-json", [], "$", "expected `object`, got `array`"),
     ("debezium-json", {"op": "x"}, "$.op", "expected c or d or m or r or t or u, got `string` 'x'"),
