@@ -36,7 +36,7 @@ from .client_options import librdkafka_options
 _log = logging.getLogger(__name__)
 INTERVAL = 5.0
 """So many seconds are between two requests for the descriptions of a query's topics."""
-_PART = 20
+PART = 20
 """The requests take at most the twentieth part of the time."""
 UNKNOWN_IDS = (
     "Kafka did not describe the topics: this query cannot detect a topic that was deleted and "
@@ -271,7 +271,7 @@ class TopicMonitor:
             self.problem, self._describer = str(error), None
         # A broker that does not answer takes at most a part of the time.
         ended = self._clock()
-        self._next = ended + max(INTERVAL, _PART * (ended - started))
+        self._next = ended + max(INTERVAL, PART * (ended - started))
         return self.described
 
     def warn_of_lost_deletes(self, stopped: float, *, tombstones: bool) -> None:
