@@ -570,7 +570,8 @@ def _decoded(
         batches_in(batch.column(0)) if batch.schema.names == ["ipc"] else [batch]
         for batch in batches
     )
-    read = summary.stamped(each.select(_needed(plan)) for each in rows)
+    needed = _needed(plan)
+    read = summary.stamped(each.select(needed) for each in rows)
     for batch in decode_pass(read, plan=plan, collector=collector, report=lambda notices: None):
         if counts := read_counts(batch, DECODE_COUNTS):
             summary.add_counts(counts)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
+from itertools import accumulate
 from typing import Any
 
 import pyarrow as pa
@@ -106,10 +107,21 @@ def batches_in(values: Iterable[pa.Scalar]) -> Iterator[pa.RecordBatch]:
         yield from pa.ipc.open_stream(value.as_buffer())
 
 
+def values_of(buffers: Sequence[pa.Buffer]) -> pa.Array:
+    """Return results of `packed_batches` as a column; a single one is not copied.
+
+    Raises
+    ------
+    pyarrow.ArrowInvalid
+        When they have more than 2 GB together.
+    """
+    ends = pa.array(accumulate((each.size for each in buffers), initial=0), pa.int32()).buffers()[1]
+    data = buffers[0] if len(buffers) == 1 else pa.py_buffer(b"".join(buffers))
+    return pa.Array.from_buffers(pa.binary(), len(buffers), [None, ends, data])
+
+
 def _value(batches: list[pa.RecordBatch], total: int) -> pa.RecordBatch:
-    ipc = packed_batches(batches)
-    ends = pa.array([0, ipc.size], pa.int32()).buffers()[1]
-    value = pa.Array.from_buffers(pa.binary(), 1, [None, ends, ipc])  # without a copy
+    value = values_of([packed_batches(batches)])
     return pa.RecordBatch.from_arrays([value, pa.array([total])], ["ipc", "bytes"])
 
 

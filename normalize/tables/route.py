@@ -59,7 +59,7 @@ from normalize.decode.columnar.messages import names_reader
 from normalize.kafka.dead_letter import send
 from normalize.worker import worker
 
-from .packed import packed_batches
+from .packed import packed_batches, values_of
 from .table_options import Selection
 
 RECORD_DDL = (
@@ -342,13 +342,9 @@ def route_pass(batches: Iterator[pa.RecordBatch], *, route: Route) -> Iterator[p
             if not records.num_rows:
                 continue
             tables, samples, values = map(list, zip(*_values(records), strict=True))
-            sizes = [value.size for value in values]
-            left -= sum(sizes)
-            ends = pa.array(np.cumsum([0, *sizes], dtype=np.int32)).buffers()[1]
-            data = pa.py_buffer(b"".join(values))  # one copy of the records
-            ipc = pa.Array.from_buffers(pa.binary(), len(values), [None, ends, data])
+            left -= sum(value.size for value in values)
             small, nothing = pa.repeat(left >= 0, len(values)), pa.nulls(len(values), pa.binary())
-            columns = [pa.array(tables), ipc, pa.array(samples), small, nothing]
+            columns = [pa.array(tables), values_of(values), pa.array(samples), small, nothing]
             yield pa.RecordBatch.from_arrays(columns, schema=_ROUTED)
         summaries = [
             {"small": left >= 0, "summary": encode(each)} for each in task.summaries.values()
