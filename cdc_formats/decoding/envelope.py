@@ -219,26 +219,23 @@ class PartialRows:
         MissingBeforeImageError
             When the declared key may have changed, and its old value is not in the message.
         """
-        is_delete, deciding = event.kind is RowKind.DELETE, self.row_image != "FULL"
+        is_delete = event.kind is RowKind.DELETE
         present = self._present(event.before if is_delete else event.after)
         is_whole = present is None and (is_delete or event.before is not None)
-        if is_whole or not deciding or event.kind is RowKind.INSERT:
+        if is_whole or self.row_image == "FULL" or event.kind is RowKind.INSERT:
             return
         # The reader skips undeclared columns: read the message again to find them.
         message, declared = read_object(value), self.rows.unique_key if keyed else ()
-        old: Any = message.get("old")
-        row: Any = message.get("data") or old
+        row, old = message.get("data") or message.get("old"), message.get("old")
         if self.in_arrays:
-            old, row = old and old[index], row[index]
+            row, old = (each and each[index] for each in (row, old))
         key = self._key(event.message, () if self.in_arrays else declared)
         changed = is_delete or (bool(old) if self.in_arrays else old is not None)
-        if present is None or self.row_image is not None or not changed:
-            event.sparse = present is not None
-        elif is_delete or key or declared:
-            event.sparse = _within(present, (*key, *declared)) and _within(row, (*key, *declared))
-        else:
-            # If the key is unknown, a single changed column is treated as the key.
-            event.sparse = len(present) == 1 and set(row) == set(old)
+        event.sparse = present is not None and (
+            self.row_image is not None
+            or not changed
+            or _is_minimal(present, row, old, (*key, *declared), is_delete=is_delete)
+        )
         if not is_delete and (event.sparse or not changed):
             self._require_key(event, present, [name for name in declared if name not in key])
 
@@ -285,6 +282,16 @@ class PartialRows:
         pairs = zip(self.rows.names, self.rows.raw(image), strict=True)
         present = {name for name, value in pairs if value is not ABSENT}
         return None if len(present) == len(self.rows.names) else present
+
+
+def _is_minimal(
+    present: set[str], row: Any, old: Any, key: Sequence[Any], *, is_delete: bool
+) -> bool:
+    """Return whether a row has only columns of the key: `present` are the declared ones in it."""
+    if is_delete or key:
+        return _within(present, key) and _within(row, key)
+    # If the key is unknown, a single changed column is treated as the key.
+    return len(present) == 1 and set(row) == set(old)
 
 
 def _within(names: Collection[str], key: Collection[Any]) -> bool:

@@ -69,11 +69,11 @@ def narrowed(struct: type[msgspec.Struct], types: Mapping[str, Any]) -> type[msg
             # The type of a struct may also accept null.
             options = (*get_args(each.type), each.type)
             inner_struct: Any = next((one for one in options if one is not NoneType), None)
-            nested = None if "" in own else narrowed(inner_struct, own)
+            of = own[""] if "" in own else narrowed(inner_struct, own)
+            default = None if each.default is msgspec.NODEFAULT else each.default
+            is_struct = isinstance(of, type(msgspec.Struct))
             fields.append(
-                (each.name, own[""], None if each.default is msgspec.NODEFAULT else each.default)
-                if nested is None
-                else (each.name, nested, msgspec.field(default_factory=nested))
+                (each.name, of, msgspec.field(default_factory=of) if is_struct else default)
             )
             renamed[each.name] = each.encode_name
     return msgspec.defstruct(struct.__name__, fields, bases=(struct,), rename=renamed, gc=False)

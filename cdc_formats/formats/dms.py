@@ -66,7 +66,7 @@ from cdc_formats.decoding.envelope import (
 )
 from cdc_formats.decoding.rows import RowConverter
 from cdc_formats.decoding.shapes import fields_struct
-from cdc_formats.errors import FormatOptionError
+from cdc_formats.errors import refuse_options
 from cdc_formats.events import ControlEvent, Event, Headers, Ignored, RowKind
 from cdc_formats.format import Format, MetadataColumn, RowNames, choice, names_in_row
 from cdc_formats.values.handling import Handling
@@ -145,20 +145,22 @@ class DmsJson(Format):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.before_image_field in ("data", "metadata", "control", ""):
-            raise FormatOptionError(
+        refuse_options(
+            (
+                self.before_image_field in ("data", "metadata", "control", ""),
                 f"dms-json: before_image_field is {self.before_image_field!r}; it must name a "
-                "separate field"
-            )
-        if self.before_image_prefix == "":
-            raise FormatOptionError(
-                "dms-json: before_image_prefix is empty, and would match every column"
-            )
-        if self.before_image_field is not None and self.before_image_prefix is not None:
-            raise FormatOptionError(
+                "separate field",
+            ),
+            (
+                self.before_image_prefix == "",
+                "dms-json: before_image_prefix is empty, and would match every column",
+            ),
+            (
+                None not in (self.before_image_field, self.before_image_prefix),
                 "dms-json: before_image_field and before_image_prefix cannot be combined: remove "
-                "one of them"
-            )
+                "one of them",
+            ),
+        )
 
     @property
     def encodings(self) -> Handling:
