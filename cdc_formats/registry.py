@@ -38,6 +38,7 @@ BUILT_IN: Mapping[str, str] = {
     "ogg-json": "cdc_formats.formats.ogg:OggJson",
     "op-json": "cdc_formats.formats.op:OpJson",
     "ticdc-canal-json": "cdc_formats.formats.ticdc:TicdcCanalJson",
+    "ticdc-simple-json": "cdc_formats.formats.ticdc_simple:TicdcSimpleJson",
     "upsert-kafka": "cdc_formats.formats.upsert.upsert_kafka:UpsertKafka",
 }
 

@@ -45,7 +45,7 @@ from tools.fuzz import Subject, mutated, subjects
 
 FORMATS = (
     "canal-json", "changelog-json", "cockroachdb-json", "debezium-flat-json", "debezium-json", "dms-json", "maxwell-json",
-    "mongodb-json", "ogg-json", "op-json", "ticdc-canal-json", "upsert-kafka",
+    "mongodb-json", "ogg-json", "op-json", "ticdc-canal-json", "ticdc-simple-json", "upsert-kafka",
 )  # fmt: skip
 """The formats in JSON whose messages are decoded together."""
 TARGETS: tuple[Any, ...] = (Blocks, TypedRows)

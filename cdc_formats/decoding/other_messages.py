@@ -151,10 +151,7 @@ _OBJECTS: tuple[tuple[Callable[[Mapping[str, Any]], bool], str], ...] = (
     ),
     (
         lambda message: {"version", "type", "commitTs", "buildTs"} <= set(message),
-        (
-            "the message is of TiCDC's simple protocol, which no format reads: set the "
-            "changefeed's protocol=canal-json"
-        ),
+        "the message is of TiCDC's simple protocol: read it as ticdc-simple-json",
     ),
     (
         lambda message: _connector(message) == "cassandra",

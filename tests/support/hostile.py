@@ -126,6 +126,30 @@ MESSAGES: dict[str, list[Any]] = {
             "_tidb": {"commitTs": 1},
         }
     ],
+    "ticdc-simple-json": [
+        {
+            "version": 1,
+            "type": "UPDATE",
+            "database": "shop",
+            "table": "products",
+            "commitTs": 1,
+            "buildTs": 2,
+            "data": ROW,
+            "old": ROW,
+        },
+        {
+            "version": 1,
+            "type": "BOOTSTRAP",
+            "commitTs": 0,
+            "buildTs": 2,
+            "tableSchema": {
+                "schema": "shop",
+                "table": "products",
+                "columns": [{"name": "name", "dataType": {"mysqlType": "varchar"}}],
+                "indexes": [{"primary": True, "columns": ["id"]}],
+            },
+        },
+    ],
     "upsert-kafka": [ROW],
 }
 

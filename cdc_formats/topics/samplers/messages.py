@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 from cdc_formats.avro.registry_options import RegistryOptions
 from cdc_formats.decoding.other_messages import is_wrapped_row, other_message
 from cdc_formats.errors import DecodeError, MalformedMessageError
-from cdc_formats.events import Headers
+from cdc_formats.events import Headers, Ignored
 from cdc_formats.formats.canal import CanalFormat
 from cdc_formats.formats.dms import USUAL_PREFIX, DmsJson, before_image_names
 from cdc_formats.formats.op import OpJson
@@ -26,10 +26,11 @@ from cdc_formats.topics.encodings import (
     JSON_PAYLOAD,
     JSON_VALUE,
     NULL,
+    listed_names,
     value_at,
 )
 from cdc_formats.topics.inference.observed import DIGITS
-from cdc_formats.topics.inference.source_types import canal_type, jdbc_type
+from cdc_formats.topics.inference.source_types import STRING, canal_type, jdbc_type
 from cdc_formats.topics.sampler import (
     Declaration,
     DeclaredColumn,
@@ -199,6 +200,54 @@ class TicdcSampler(CanalSampler):
             "_tidb" in fields or (zero and "isDdl" in fields),
             ("{} have id 0, as TiCDC writes it",) if zero else (),
         )
+
+
+class TicdcSimpleSampler(Sampler):
+    """The hooks of ``ticdc-simple-json``."""
+
+    marks = ("version", "type", "commitTs", "buildTs", "data", "database", "table")
+    operation_path = ("type",)
+    declaring = (Ignored.MESSAGE, Ignored.DDL)
+
+    def declaration(self, key: bytes | None, value: bytes, headers: Headers = ()) -> Declaration:
+        """Return the columns and the primary key of ``tableSchema``."""
+        match read_json(value):
+            case {"tableSchema": {"columns": [*columns], "indexes": [*indexes]}}:
+                keys = [
+                    each.get("columns")
+                    for each in indexes
+                    if isinstance(each, dict) and each.get("primary") is True
+                ]
+                declared = list(filter(None, map(_simple_column, columns)))
+                key = listed_names(next(iter(keys), None))
+                return Declaration("tableSchema", declared, key, "tableSchema")
+        return Declaration()
+
+    def evidence(self, record: InspectedRecord) -> Evidence:
+        """Refuse a value without the fields that all messages of the protocol have."""
+        if {"version", "commitTs", "buildTs"} <= {*record.value.fields}:
+            return Evidence(distinctive=True)
+        return Evidence(refusal=DecodeError("`version`, `commitTs` or `buildTs` is missing"))
+
+
+def _simple_column(column: Any) -> DeclaredColumn | None:
+    """Return a column of ``tableSchema``; None if it has another form."""
+    match column:
+        case {"name": str(name), "dataType": {"mysqlType": str(kind), **more}}:
+            digits = more.get("decimal", 0)
+            sizes = {
+                "decimal": f"({more.get('length')},{digits})",
+                "bit": f"({more.get('length')})",
+            }
+            sizes |= dict.fromkeys(("datetime", "timestamp"), f"({digits})")
+            unsigned = " unsigned" if more.get("unsigned") or more.get("zerofill") else ""
+            text = f"{kind}{sizes.get(kind, '')}{unsigned}"
+            # A vector is text, not Canal's bytes.
+            of = (STRING, "") if kind == "vector" else canal_type(text, zoned=True)
+            declared = _declared(name, text, *of)
+            is_nullable = column.get("nullable") is not False
+            return declared._replace(column=replace(declared.column, nullable=is_nullable))
+    return None
 
 
 def _declared_columns(

@@ -197,6 +197,12 @@ MESSAGES = {
         '{"type": "INSERT", "data": [{"%s": "1"}]}',
         '{"_tidb": {"claimCheckLocation": "%s"}}',
     ],
+    "ticdc-simple-json": [
+        '{"version": 1, "type": "INSERT", "data": {"id": "%s"}}',
+        '{"version": 1, "type": "%s"}',
+        '{"version": 1, "type": "INSERT", "data": {"%s": "1"}}',
+        '{"version": 1, "type": "INSERT", "data": {"id": "1"}, "claimCheckLocation": "%s"}',
+    ],
     "upsert-kafka": ['{"id": "%s"}', '{"%s', "[[%s"],
 }
 CASES = [(name, message % SECRET) for name in OURS for message in [*MESSAGES[name], "%s"]]

@@ -252,10 +252,6 @@ def _detected(*values: dict[str, Any] | bytes) -> tuple[str | None, str]:
             "CockroachDB wrote the delete without its row",
         ),
         (
-            {"version": 1, "type": "CREATE", "sql": "CREATE TABLE t", "commitTs": 1, "buildTs": 2},
-            "the message is of TiCDC's simple protocol",
-        ),
-        (
             b"\x01" + bytes(range(16)) + b"\x00" + bytes([8, 1, 18, 4]) + b"bike",
             "the message looks like Protobuf",
         ),

@@ -47,7 +47,7 @@ from tools.fuzz_together import (
 
 FORMATS = (*IN_JSON, "debezium-avro-confluent")
 NATIVE = (
-    "canal-json", "changelog-json", "debezium-json", "dms-json", "maxwell-json", "ogg-json", "ticdc-canal-json",
+    "canal-json", "changelog-json", "debezium-json", "dms-json", "maxwell-json", "ogg-json", "ticdc-canal-json", "ticdc-simple-json",
 )  # fmt: skip
 """The formats that the native decoder knows: each fact about messages is checked for it, too, if it
 is installed."""
