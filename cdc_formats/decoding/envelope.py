@@ -40,7 +40,7 @@ from cdc_formats.values.times import LEAST_STAMP, MOST_STAMP
 from cdc_formats.values.types import converter
 
 from .rows import RowConverter
-from .shapes import message_shape, narrowed
+from .shapes import fields_struct, message_shape, narrowed
 
 # --------------------------------------------------------------------------------------------------
 # Filters for topics of several tables (Canal's ``database.include`` and ``table.include``).
@@ -463,7 +463,7 @@ class Envelope:
     ----------
     fields : type
         A msgspec struct of the fields other than the rows. Types narrower than ``Any`` refuse
-        messages as malformed.
+        messages as malformed. By default it has the fields of `operation`.
     operation : tuple of str
         The fields with the operation; a field within another is ``outer.inner``. Empty: every
         message is the newest row of its key.
@@ -521,6 +521,10 @@ class Envelope:
 
     NEWEST: ClassVar[Mapping[Any, RowKind]] = {(): RowKind.UPDATE_AFTER}
     """The `kinds` of a format without operations."""
+
+    def __post_init__(self) -> None:
+        if self.fields is msgspec.Struct:
+            object.__setattr__(self, "fields", fields_struct(" ".join(self.operation)))
 
     @property
     def is_plain(self) -> bool:
