@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from types import NoneType
+from collections.abc import Mapping
+from types import MappingProxyType, NoneType
 from typing import Any, get_args
 
 import msgspec
@@ -80,7 +80,10 @@ def narrowed(struct: type[msgspec.Struct], types: Mapping[str, Any]) -> type[msg
 
 
 def row_struct(
-    names: Mapping[int, str], types: Mapping[int, Any], missing: Any = ABSENT, **options: Any
+    names: Mapping[int, str],
+    types: Mapping[int, Any] = MappingProxyType({}),
+    missing: Any = ABSENT,
+    **options: Any,
 ) -> Any:
     """Return the struct of a row, with a field ``c<index>`` for each column.
 
@@ -98,20 +101,3 @@ def row_struct(
     fields: list[Any] = [(f"c{index}", types.get(index, Any), missing) for index in names]
     rename = {f"c{index}": name for index, name in names.items()}
     return msgspec.defstruct("Row", fields, rename=rename, gc=False, **options)
-
-
-def row_shape(names: Sequence[str], *, only: Sequence[int] | None = None) -> Any:
-    """Return a struct whose missing columns are `ABSENT`.
-
-    If a column's name has characters that a msgspec field cannot have, images are read as mappings.
-
-    Parameters
-    ----------
-    names : sequence of str
-    only : sequence of int or None
-        The columns that have a field; None for all.
-    """
-    if any(char in '"\\' or char < " " for name in names for char in name):
-        return dict[str, Any]
-    indices = range(len(names)) if only is None else only
-    return row_struct({index: names[index] for index in indices}, {})
