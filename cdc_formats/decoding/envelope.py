@@ -224,20 +224,25 @@ class PartialRows:
         is_whole = present is None and (is_delete or event.before is not None)
         if is_whole or self.row_image == "FULL" or event.kind is RowKind.INSERT:
             return
-        # The reader skips undeclared columns: read the message again to find them.
-        message, declared = read_object(value), self.rows.unique_key if keyed else ()
-        row, old = message.get("data") or message.get("old"), message.get("old")
-        if self.in_arrays:
-            row, old = (each and each[index] for each in (row, old))
+        row, old, has_changes = self._read_again(value, index)
+        declared = self.rows.unique_key if keyed else ()
         key = self._key(event.message, () if self.in_arrays else declared)
-        changed = is_delete or (bool(old) if self.in_arrays else old is not None)
         event.sparse = present is not None and (
             self.row_image is not None
-            or not changed
+            or not (is_delete or has_changes)
             or _is_minimal(present, row, old, (*key, *declared), is_delete=is_delete)
         )
-        if not is_delete and (event.sparse or not changed):
+        if not is_delete and (event.sparse or not has_changes):
             self._require_key(event, present, [name for name in declared if name not in key])
+
+    def _read_again(self, value: bytes, index: int) -> tuple[Any, Any, bool]:
+        """Return a row and its changed columns, also undeclared ones, and whether there are any."""
+        message = read_object(value)
+        row, old = message.get("data") or message.get("old"), message.get("old")
+        if not self.in_arrays:
+            return row, old, old is not None
+        changed = old and old[index]
+        return row[index], changed, bool(changed)
 
     def _require_key(self, event: Event, present: set[str] | None, other: Sequence[str]) -> None:
         """Raise if an update has no declared column, or columns of a key that may have changed."""

@@ -345,40 +345,8 @@ class OpSampler(Sampler):
             if op_field
             else sorted(set(chain.from_iterable(map(_paths, values))), key=_order)
         )
-        for path in paths:
-            codes = _codes_at(path, values)
-            # The row is next to the operation, or next to an object around it.
-            rows = (
-                _object(path[:depth], values, _ROWS, len(values) / 2) for depth in range(len(path))
-            )
-            row = next(filter(None, rows), ())
-            if codes and (row or op_field or _is_flat(path, values)):
-                return {
-                    "op_field": ".".join(path),
-                    "codes": codes,
-                    **_row_options(row, values, codes),
-                    **_position_option(path, values),
-                    # All messages have the fields of this producer.
-                    **next(
-                        (
-                            of_producer
-                            for fields, of_producer in _OF_PRODUCERS
-                            if all(
-                                value_at(each, at) is not None for each in values for at in fields
-                            )
-                        ),
-                        {},
-                    ),
-                }
-        headers = [
-            {name: (data or b"").decode(errors="replace") for name, data in each.record.headers}
-            for each in records
-            if each.value.fields
-        ]
-        for name in sorted(set(chain.from_iterable(headers))):
-            if _spelled(name) in _OPERATIONS and (codes := _codes_at((name,), headers)):
-                return {"op_header": name, "codes": codes}
-        return {}
+        tried = (_field_options(path, values, is_given=bool(op_field)) for path in paths)
+        return next(filter(None, tried), None) or _header_options(records)
 
     def evidence(self, record: InspectedRecord) -> Evidence:
         """Return whether the value has an operation.
@@ -430,6 +398,42 @@ def _spelled(name: str) -> str:
     A name with two underscores at its start is Debezium's.
     """
     return name if name.startswith("__") else name.lower().replace("_", "").replace("-", "")
+
+
+def _field_options(
+    path: _Path, values: Sequence[Mapping[str, Any]], *, is_given: bool
+) -> dict[str, Any]:
+    """Return the options of messages with the operation at a path; none if it is not there."""
+    codes = _codes_at(path, values)
+    # The row is next to the operation, or next to an object around it.
+    rows = (_object(path[:depth], values, _ROWS, len(values) / 2) for depth in range(len(path)))
+    row = next(filter(None, rows), ())
+    if not (codes and (row or is_given or _is_flat(path, values))):
+        return {}
+    of_producers = (
+        options
+        for fields, options in _OF_PRODUCERS
+        if all(value_at(each, at) is not None for each in values for at in fields)
+    )
+    return {
+        "op_field": ".".join(path),
+        "codes": codes,
+        **_row_options(row, values, codes),
+        **_position_option(path, values),
+        **next(of_producers, {}),
+    }
+
+
+def _header_options(records: Sequence[InspectedRecord]) -> dict[str, Any]:
+    """Return the options of messages with the operation in a Kafka header."""
+    headers = [
+        {name: (data or b"").decode(errors="replace") for name, data in each.record.headers}
+        for each in records
+        if each.value.fields
+    ]
+    names = sorted(name for name in set(chain(*headers)) if _spelled(name) in _OPERATIONS)
+    tried = ({"op_header": name, "codes": _codes_at((name,), headers)} for name in names)
+    return next((options for options in tried if options["codes"]), {})
 
 
 def _paths(value: Mapping[str, Any], outer: _Path = ()) -> Iterator[_Path]:
@@ -599,22 +603,13 @@ class UpsertKafkaSampler(Sampler):
     ) -> Mapping[str, Any]:
         """Return the formats of key and value; registry options without a prefix apply to both."""
         values = [each.value.encoding for each in records]
-        key, value = _most([each.key.encoding for each in records]), _most(values)
+        key, value = _most(each.key.encoding for each in records), _most(values)
         named = _REGISTRY.intersection(options) if {key, value} & _OF_REGISTRY else ()
-        numbers = [
-            isinstance(each.key.value, (int, Decimal))
-            for each in records
-            if each.key.encoding == JSON_VALUE
-        ]
-        both = [each for each in records if each.key.fields and each.value.fields]
-        # Whether no value has a column of the key.
-        apart = both and not any({*each.key.fields} & {*each.value.fields} for each in both)
         detected = {
             **{f"avro_confluent_{name}": options[name] for name in named},
-            "key_format": _KEY_FORMATS.get(key)
-            or ("csv" if 2 * sum(numbers) > len(records) else "raw"),
+            "key_format": _KEY_FORMATS.get(key) or ("csv" if _are_numbers(records) else "raw"),
             "value_format": "avro-confluent" if value in FRAMED else "json",
-            "value_fields_include": "EXCEPT_KEY" if apart else "ALL",
+            "value_fields_include": "EXCEPT_KEY" if _are_apart(records) else "ALL",
             "json_null": "delete" if JSON_NULL in values else "fail",
         }
         return {name: option for name, option in detected.items() if option != _DEFAULTS[name]}
@@ -632,6 +627,19 @@ class UpsertKafkaSampler(Sampler):
             if record.key.encoding == NULL
             else None
         )
+
+
+def _are_numbers(records: Sequence[InspectedRecord]) -> bool:
+    """Return whether most Kafka keys are numbers in JSON."""
+    keys = [each.key.value for each in records if each.key.encoding == JSON_VALUE]
+    return 2 * sum(isinstance(key, (int, Decimal)) for key in keys) > len(records)
+
+
+def _are_apart(records: Sequence[InspectedRecord]) -> bool:
+    """Return whether no value has a column of its key."""
+    both = [(each.key.fields, each.value.fields) for each in records]
+    pairs = [(key, value) for key, value in both if key and value]
+    return bool(pairs) and all(key.keys().isdisjoint(value) for key, value in pairs)
 
 
 def _most(encodings: Iterable[str]) -> str | None:
