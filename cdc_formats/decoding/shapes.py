@@ -12,7 +12,9 @@ from cdc_formats.values.json_reader import fields_of
 from cdc_formats.values.schema import ABSENT
 
 
-def fields_struct(names: str, *, raw: str = "", rename: Any = None) -> type[msgspec.Struct]:
+def fields_struct(
+    names: str, *, raw: str = "", around: str = "", rename: Any = None
+) -> type[msgspec.Struct]:
     """Return a struct of fields of a message, which may have any values; a missing one is None.
 
     Parameters
@@ -21,11 +23,14 @@ def fields_struct(names: str, *, raw: str = "", rename: Any = None) -> type[msgs
         The fields, separated by blanks.
     raw : str
         More fields, whose values are kept as JSON text; ``null`` if the field is missing.
+    around : str
+        More fields of messages that are around another one; empty text if the field is missing.
     rename : mapping, str or None
         Same as msgspec's: the names of the fields in the message.
     """
     fields: list[Any] = [(name, Any, None) for name in names.split()]
     fields += [(name, msgspec.Raw, msgspec.Raw(b"null")) for name in raw.split()]
+    fields += [(name, msgspec.Raw, msgspec.Raw(b"")) for name in around.split()]
     return msgspec.defstruct("Fields", fields, rename=rename, gc=False)
 
 

@@ -51,8 +51,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-import msgspec
-
 from cdc_formats.decoding.envelope import (
     Columnar,
     Envelope,
@@ -66,7 +64,7 @@ from cdc_formats.decoding.envelope import (
 )
 from cdc_formats.decoding.rows import RowConverter
 from cdc_formats.decoding.scalar_reader import ScalarReader
-from cdc_formats.decoding.shapes import fields_struct
+from cdc_formats.decoding.shapes import fields_struct, narrowed
 from cdc_formats.encoding import EnvelopeEncoder
 from cdc_formats.errors import MissingFieldError
 from cdc_formats.events import (
@@ -208,8 +206,7 @@ class _Reader(ScalarReader):
         self, envelope: Envelope, rows: RowConverter, tables: TableFilter, *, keyed: bool
     ) -> None:
         super().__init__(envelope, rows, tables, keyed=keyed)
-        fields = [(name, dict[str, Any] | None, None) for name in ("after", "before")]
-        marked: Any = msgspec.defstruct("Message", fields, bases=(_Message,), gc=False)
+        marked: Any = narrowed(_Message, dict.fromkeys(("after", "before"), dict[str, Any] | None))
         self.marked = json_reader(marked, spelled=rows.spelled)
 
     def __call__(

@@ -79,7 +79,7 @@ from cdc_formats.decoding.envelope import (
 )
 from cdc_formats.decoding.rows import RowConverter, undeclared
 from cdc_formats.decoding.scalar_reader import ScalarReader
-from cdc_formats.decoding.shapes import narrowed
+from cdc_formats.decoding.shapes import fields_struct, narrowed
 from cdc_formats.encoding import EnvelopeEncoder, Row
 from cdc_formats.errors import (
     DecodeError,
@@ -421,19 +421,8 @@ def _properties(message: Any) -> list[Any] | None:
     return text_map(message.source)
 
 
-class _Message(msgspec.Struct, gc=False):
-    """The fields read from an envelope, wrapped or bare.
-
-    Unneeded fields are kept as raw text, which is empty if the field is missing.
-    """
-
-    op: Any = None
-    before: Any = None
-    after: Any = None
-    ts_ms: Any = None
-    schema: msgspec.Raw = msgspec.Raw(b"")
-    payload: msgspec.Raw = msgspec.Raw(b"")
-    source: msgspec.Raw = msgspec.Raw(b"null")
+_Message = fields_struct("op before after ts_ms", raw="source", around="schema payload")
+"""The fields read from an envelope, wrapped or bare."""
 
 
 class SourceFields(msgspec.Struct, gc=False):
