@@ -706,11 +706,19 @@ def named(value: Any) -> str | None:
     return value if isinstance(value, str) and value else None
 
 
-def table_event(value: bytes | None, reason: Ignored, statement: str = "sql") -> ControlEvent:
-    """Return the control event of a message with ``database``, ``table`` and a statement's field."""
+def control_event(value: bytes | None, reason: Ignored, **paths: str) -> ControlEvent:
+    """Return the control event of a message that has the event's names at these paths.
+
+    Parameters
+    ----------
+    value : bytes or None
+    reason : Ignored
+    **paths : str
+        By the names of the event's attributes, fields; ``outer.inner`` is within another.
+    """
     message = read_object(value) if value else {}
-    database, table, text = (named(message.get(name)) for name in ("database", "table", statement))
-    return ControlEvent(reason, database, None, table, text)
+    parts = {name: reduce(member, path.split("."), message) for name, path in paths.items()}
+    return ControlEvent(reason, **{name: named(part) for name, part in parts.items()})
 
 
 def text_list(value: Any) -> list[Any] | None:

@@ -62,9 +62,9 @@ from cdc_formats.decoding.envelope import (
     Envelope,
     Images,
     PartialRows,
+    control_event,
     epoch_ms,
     int_map,
-    table_event,
     text,
     text_list,
 )
@@ -111,7 +111,8 @@ class MysqlFormat(Format):
         self, key: bytes | None, value: bytes | None, reason: Ignored, headers: Headers = ()
     ) -> ControlEvent:
         """Return the database, table and statement; for a snapshot's mark its ``type``."""
-        return table_event(value, reason, "type" if reason is Ignored.SNAPSHOT_MARK else "sql")
+        statement = "type" if reason is Ignored.SNAPSHOT_MARK else "sql"
+        return control_event(value, reason, database="database", table="table", statement=statement)
 
 
 @dataclass(frozen=True, kw_only=True)

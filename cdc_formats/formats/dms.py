@@ -59,8 +59,7 @@ from cdc_formats.decoding.envelope import (
     Envelope,
     Images,
     bigint,
-    member,
-    named,
+    control_event,
     text,
     timestamp,
 )
@@ -216,19 +215,12 @@ class DmsJson(Format):
         self, key: bytes | None, value: bytes | None, reason: Ignored, headers: Headers = ()
     ) -> ControlEvent:
         """Return the schema, table and statement (the operation and any new table definition)."""
-        message = read_object(value) if value else {}
-        metadata = message.get("metadata")
-        operation, definition = named(member(metadata, "operation")), message.get("control")
-        statement = (
-            operation if not operation or not definition else f"{operation} {json_text(definition)}"
-        )
-        return ControlEvent(
-            reason,
-            None,
-            named(member(metadata, "schema-name")),
-            named(member(metadata, "table-name")),
-            statement,
-        )
+        names = {"schema": "schema-name", "table": "table-name", "statement": "operation"}
+        paths = {part: f"metadata.{name}" for part, name in names.items()}
+        event = control_event(value, reason, **paths)
+        definition = read_object(value).get("control") if value and event.statement else None
+        statement = f"{event.statement} {json_text(definition)}"
+        return event._replace(statement=statement) if definition else event
 
 
 def before_image_names(names: Collection[str]) -> list[str]:

@@ -81,7 +81,7 @@ from typing import Any, ClassVar
 
 import msgspec
 
-from cdc_formats.decoding.envelope import Codes, Envelope, Images, epoch_s, member, named
+from cdc_formats.decoding.envelope import Codes, Envelope, Images, control_event, epoch_s, member
 from cdc_formats.decoding.rows import RowConverter
 from cdc_formats.decoding.shapes import fields_struct, narrowed
 from cdc_formats.errors import MissingFieldError
@@ -104,7 +104,7 @@ from cdc_formats.formats.debezium.mongodb import (
     UpdateDescription,
     changed_columns,
 )
-from cdc_formats.values.json_reader import json_reader, read_object, read_part
+from cdc_formats.values.json_reader import json_reader, read_part
 
 _KINDS: Mapping[str, RowKind | Ignored] = {
     "insert": INSERT,
@@ -227,9 +227,9 @@ class MongodbJson(DocumentFormat):
         self, key: bytes | None, value: bytes | None, reason: Ignored, headers: Headers = ()
     ) -> ControlEvent:
         """Return the collection, and ``operationType`` as the statement."""
-        message = read_object(value) if value else {}
-        database, collection = (named(member(message.get("ns"), name)) for name in ("db", "coll"))
-        return ControlEvent(reason, database, None, collection, named(message.get("operationType")))
+        return control_event(
+            value, reason, database="ns.db", table="ns.coll", statement="operationType"
+        )
 
 
 class _Namespace(msgspec.Struct, gc=False):

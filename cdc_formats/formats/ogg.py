@@ -56,7 +56,7 @@ from cdc_formats.decoding.envelope import (
     Envelope,
     Images,
     TableFilter,
-    named,
+    control_event,
     text,
     text_list,
     timestamp,
@@ -79,7 +79,7 @@ from cdc_formats.events import (
     malformed,
 )
 from cdc_formats.format import Format, MetadataColumn, choice, table_filter
-from cdc_formats.values.json_reader import json_reader, read_object
+from cdc_formats.values.json_reader import json_reader
 
 _MISSING = "_isMissing"
 
@@ -190,8 +190,7 @@ class OggJson(Format):
         self, key: bytes | None, value: bytes | None, reason: Ignored, headers: Headers = ()
     ) -> ControlEvent:
         """Return the table and its prefix in ``CATALOG.SCHEMA.TABLE``."""
-        table = named(read_object(value).get("table")) if value else None
-        parts = self.table_parts([table])
+        parts = self.table_parts([control_event(value, reason, table="table").table])
         database, schema, name = [None] * (3 - len(parts)) + [*parts]
         return ControlEvent(reason, database, schema, name)
 
