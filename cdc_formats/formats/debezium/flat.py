@@ -508,22 +508,22 @@ class _Encoder(Encoder):
         refuse_filters(format)
         self.op = f"{format.add_fields_prefix}op"
         with_schema = format.schema_include is True
-        each = [
-            written_handling(column.type, format.handling) if with_schema else format.handling
-            for column in columns
+        pairs = [
+            (each, written_handling(each.type, format.handling) if with_schema else format.handling)
+            for each in columns
         ]
         self.rows = RowWriter(
-            columns, each, unique_key, iso=writes_iso(format), excerpt=format.error_excerpt
+            columns,
+            [how for _, how in pairs],
+            unique_key,
+            iso=writes_iso(format),
+            excerpt=format.error_excerpt,
         )
-        key = [(columns[index], each[index]) for index in self.rows.key_indices]
+        key = [pairs[index] for index in self.rows.key_indices]
         self.key_schema = (
-            struct_schema(
-                "changelog.Key", [c for c, _ in key], [how for _, how in key], optional=False
-            )
-            if with_schema
-            else None
+            struct_schema("changelog.Key", key, optional=False) if with_schema else None
         )
-        row = struct_schema("changelog.Value", columns, each, optional=False) if with_schema else {}
+        row = struct_schema("changelog.Value", pairs, optional=False) if with_schema else {}
         op = {"type": "string", "optional": True, "field": self.op}
         self.schema = {**row, "fields": [*row["fields"], op]} if row else None
 

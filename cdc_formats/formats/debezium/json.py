@@ -520,23 +520,15 @@ class _SchemaEncoder(EnvelopeEncoder):
         self, format: DebeziumJson, columns: str | Sequence[Column], unique_key: Sequence[str]
     ) -> None:
         declared = to_columns(columns)
-        each = [written_handling(column.type, format.handling) for column in declared]
-        unknown = [
-            reason
-            for column, how in zip(declared, each, strict=True)
-            for reason in undeclared([column], how)
-        ]
+        pairs = [(each, written_handling(each.type, format.handling)) for each in declared]
+        unknown = [reason for column, how in pairs for reason in undeclared([column], how)]
         if unknown:
             raise SchemaError(f"debezium-json cannot write a column's schema: {'; '.join(unknown)}")
-        super().__init__(format, declared, unique_key, each)
+        super().__init__(format, declared, unique_key, [how for _, how in pairs])
         self.writes_source = False  # the block would have to describe it
-        key = [(declared[index], each[index]) for index in self.rows.key_indices]
-        self.key_schema = json_bytes(
-            struct_schema(
-                "changelog.Key", [c for c, _ in key], [how for _, how in key], optional=False
-            )
-        )
-        row = struct_schema("changelog.Value", declared, each, optional=True)
+        key = [pairs[index] for index in self.rows.key_indices]
+        self.key_schema = json_bytes(struct_schema("changelog.Key", key, optional=False))
+        row = struct_schema("changelog.Value", pairs, optional=True)
         op = {"type": "string", "optional": False, "field": "op"}
         fields = [{**row, "field": "before"}, {**row, "field": "after"}, op]
         self.schema = json_bytes(
