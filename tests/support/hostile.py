@@ -117,6 +117,24 @@ MESSAGES: dict[str, list[Any]] = {
         }
     ],
     "op-json": [{"op": "U", **ROW}, {"op": "D", **ROW}],
+    "sqlserver-ces-json": [
+        {
+            "type": "com.microsoft.SQL.CES.DML.V1",
+            "operation": "INS",
+            "logicalid": "1:000000B1000009300009:1",
+            "data": json.dumps(
+                {
+                    "eventsource": {
+                        "db": "shop",
+                        "tbl": "products",
+                        "cols": [{"name": "name", "type": "nvarchar(50)"}],
+                        "pkkey": [{"columnname": "id", "value": 1}],
+                    },
+                    "eventrow": {"old": "{}", "current": json.dumps(ROW)},
+                }
+            ),
+        }
+    ],
     "ticdc-canal-json": [
         {
             "type": "UPDATE",

@@ -191,6 +191,12 @@ MESSAGES = {
         '{"op": "I", "%s": 1}',
         '{"op": "U", "id": 1, "before": {"id": "%s"}}',
     ],
+    "sqlserver-ces-json": [
+        '{"operation": "%s", "type": "com.microsoft.SQL.CES.DML.V1"}',
+        '{"operation": "INS", "type": "%s", "data": "{}"}',
+        '{"operation": "INS", "type": "com.microsoft.SQL.CES.DML.V1", "data": "%s"}',
+        r'{"operation": "INS", "type": "com.microsoft.SQL.CES.DML.V1", "data": "{\"eventrow\": {\"current\": \"%s\"}}"}',
+    ],
     "ticdc-canal-json": [
         '{"type": "INSERT", "data": [{"id": "%s"}]}',
         '{"type": "%s", "data": []}',
