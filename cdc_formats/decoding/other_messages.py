@@ -150,6 +150,13 @@ _OBJECTS: tuple[tuple[Callable[[Mapping[str, Any]], bool], str], ...] = (
         "value.converter to org.apache.kafka.connect.json.JsonConverter",
     ),
     (
+        lambda message: (
+            "specversion" in message
+            and str(message.get("type")).startswith("com.microsoft.SQL.CES.")
+        ),
+        "the message is of SQL Server's change event streaming: read it as sqlserver-ces-json",
+    ),
+    (
         lambda message: {"version", "type", "commitTs", "buildTs"} <= set(message),
         "the message is of TiCDC's simple protocol: read it as ticdc-simple-json",
     ),

@@ -115,8 +115,8 @@ class TicdcSimpleJson(MysqlFormat):
     positions = ""
 
     metadata: ClassVar[Mapping[str, MetadataColumn]] = {
-        "database": MetadataColumn("STRING", lambda message: message.name("database", "schema")),
-        "table": MetadataColumn("STRING", lambda message: message.name("table", "table")),
+        "database": MetadataColumn("STRING", lambda message: _name(message, "database", "schema")),
+        "table": MetadataColumn("STRING", lambda message: _name(message, "table", "table")),
         "commit-ts": MetadataColumn(
             "BIGINT", lambda message: bigint(message.commit_ts, "$.commitTs")
         ),
@@ -186,24 +186,25 @@ class TicdcSimpleJson(MysqlFormat):
 
 
 _Checksum = fields_struct("corrupted")
+_Message = msgspec.defstruct(
+    "Message",
+    [("checksum", _Checksum, msgspec.field(default_factory=_Checksum))],
+    bases=(
+        fields_struct(
+            "type database table commit_ts build_ts schema_version handle_key_only "
+            "claim_check_location",
+            raw="table_schema",
+            rename="camel",
+        ),
+    ),
+    gc=False,
+)
 
 
-class _Message(msgspec.Struct, gc=False, rename="camel"):
-    type: Any = None
-    database: Any = None
-    table: Any = None
-    commit_ts: Any = None
-    build_ts: Any = None
-    schema_version: Any = None
-    handle_key_only: Any = None
-    claim_check_location: Any = None
-    checksum: _Checksum = msgspec.field(default_factory=_Checksum)  # type: ignore[valid-type]
-    table_schema: msgspec.Raw = msgspec.Raw(b"null")
-
-    def name(self, own: str, of_schema: str) -> str | None:
-        """Return a name of the table, which messages without rows have in ``tableSchema``."""
-        value = getattr(self, own)
-        return text(member(self.table_schema, of_schema) if value is None else value)
+def _name(message: Any, own: str, of_schema: str) -> str | None:
+    """Return a name of the table, which messages without rows have in ``tableSchema``."""
+    value = getattr(message, own)
+    return text(member(message.table_schema, of_schema) if value is None else value)
 
 
 def _inspect(message: Any, kind: RowKind | Ignored | None) -> None:

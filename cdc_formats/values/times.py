@@ -332,7 +332,7 @@ def _time_writer(sql_type: SqlType, handling: Handling, iso: bool) -> Converter 
 # --------------------------------------------------------------------------------------------------
 # timestamps
 
-_ZONE_TEXT = re.compile(r"([+-])([0-9]{2})(?::?([0-9]{2}))?")
+_ZONE_TEXT = re.compile(r" ?([+-])([0-9]{2})(?::?([0-9]{2}))?")
 _FRACTIONS = {"": 0, **{f".{millis:03d}": millis * 1000 for millis in range(1000)}}
 _FRACTIONS_UTC = {f"{fraction}Z": micros for fraction, micros in _FRACTIONS.items()}
 _TWO_DIGITS = {f"{number:02d}": number for number in range(60)}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields, replace
@@ -16,6 +17,7 @@ from cdc_formats.events import Headers, Ignored
 from cdc_formats.formats.canal import CanalFormat
 from cdc_formats.formats.dms import USUAL_PREFIX, DmsJson, before_image_names
 from cdc_formats.formats.op import OpJson
+from cdc_formats.formats.sqlserver_ces import unwrapped
 from cdc_formats.formats.upsert.upsert_kafka import UpsertKafka
 from cdc_formats.topics.encodings import (
     FRAMED,
@@ -113,6 +115,60 @@ class CockroachdbSampler(Sampler):
         return Evidence(
             is_wrapped_row(record.value.fields) or {*record.value.fields} == {"resolved"}
         )
+
+
+# --------------------------------------------------------------------------------------------------
+# Samples of SQL Server's change event streaming
+
+_SQL_SERVER_TYPES = {
+    "bigint": "BIGINT",
+    "bit": "BOOLEAN",
+    "date": "DATE",
+    "datetime": "TIMESTAMP_NTZ",
+    "datetime2": "TIMESTAMP_NTZ",
+    "datetimeoffset": "TIMESTAMP",
+    "decimal": "DECIMAL",
+    "float": "DOUBLE",
+    "int": "INT",
+    "numeric": "DECIMAL",
+    "real": "FLOAT",
+    "smalldatetime": "TIMESTAMP_NTZ",
+    "smallint": "SMALLINT",
+    "time": "TIME",
+    "tinyint": "SMALLINT",
+    **dict.fromkeys(("char", "nchar", "nvarchar", "uniqueidentifier", "varchar"), "STRING"),
+    **dict.fromkeys(("binary", "varbinary"), "STRING"),
+}
+_SIZED = re.compile(r"([a-z0-9]+)(?:\(([0-9]+)(?:, ?([0-9]+))?\)|\(max\))?")
+
+
+class SqlserverCesSampler(Sampler):
+    """The hooks of ``sqlserver-ces-json``."""
+
+    marks = ("specversion", "type", "operation", "logicalid", "data")
+    operation_path = ("operation",)
+
+    def declaration(self, key: bytes | None, value: bytes, headers: Headers = ()) -> Declaration:
+        """Return the columns of ``cols``, and the primary key of ``pkkey``."""
+        source = value_at(read_json(unwrapped(value)), ("data", "eventsource")) or {}
+        columns = [
+            _declared(each["name"], str(each.get("type")), _sql_server_type(str(each.get("type"))))
+            for each in source.get("cols") or ()
+            if isinstance(each, dict) and isinstance(each.get("name"), str)
+        ]
+        keys = [value_at(each, ("columnname",)) for each in source.get("pkkey") or ()]
+        return Declaration("cols", columns, listed_names(keys), "pkkey")
+
+
+def _sql_server_type(text: str) -> SqlType | None:
+    match = _SIZED.fullmatch(text.lower())
+    name = _SQL_SERVER_TYPES.get(match[1]) if match else None
+    if match is None or name is None:
+        return None
+    sizes = [int(each) for each in match.groups()[1:] if each]
+    return SqlType(
+        name, *(sizes if name in ("DECIMAL", "TIMESTAMP_NTZ", "TIMESTAMP", "TIME") else ())
+    )
 
 
 # --------------------------------------------------------------------------------------------------
