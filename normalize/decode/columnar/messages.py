@@ -269,29 +269,12 @@ class MessageReader:
 
     def read(self, records: Records) -> MessagesRead:
         """Return the messages of records."""
-        values = records.values
-        deletes = (
-            []
-            if self.envelope.keys.shape is None
-            else [
-                place for place, value in enumerate(values) if value in self.envelope.keys.deletes
-            ]
-        )
-        if all(values) and not deletes:
-            present, empty = list(range(len(values))), []
-        else:
-            deleting = set(deletes)
-            present = [
-                place for place, value in enumerate(values) if value and place not in deleting
-            ]
-            empty = [
-                place for place, value in enumerate(values) if not value and place not in deleting
-            ]
+        present, empty, deletes = self._sorted(records.values)
         bare = self.encodings.bare
         read = (
             self._framed(records, present)
             if bare is None
-            else self._bare(bare, values, present, deletes)
+            else self._bare(bare, records.values, present, deletes)
         )
         if self.envelope.operation_header:
             headers = header_lists(records.headers) if records.headers is not None else []
@@ -303,6 +286,21 @@ class MessageReader:
         else:
             read.ignored[Ignored.TOMBSTONE.value] += len(empty)
         return read
+
+    def _sorted(self, values: Sequence[bytes | None]) -> tuple[list[int], list[int], list[int]]:
+        """Return the records with a message, those without, and those that delete their key's row."""
+        keys = self.envelope.keys
+        deletes = (
+            []
+            if keys.shape is None
+            else [place for place, value in enumerate(values) if value in keys.deletes]
+        )
+        if all(values) and not deletes:
+            return list(range(len(values))), [], []
+        deleting = set(deletes)
+        others = [place for place in range(len(values)) if place not in deleting]
+        present = [place for place in others if values[place]]
+        return present, [place for place in others if not values[place]], deletes
 
     def _bare(
         self,
