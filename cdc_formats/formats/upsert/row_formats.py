@@ -19,7 +19,7 @@ import re
 import struct
 import sys
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from functools import cache, cached_property
 from io import StringIO
@@ -92,38 +92,7 @@ class UpsertOptions(Format):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        names = ("csv_field_delimiter", "csv_quote_character", "csv_escape_character")
-        characters = {name: each for name in names if (each := getattr(self, name))}
-        wrong = [name for name, each in characters.items() if len(each) > 1]
-        wrong += [] if self.csv_field_delimiter else names[:1]
-        masks = self.handling.masks
-        by_index = {self.key_format, self.value_format} & {"csv", "raw", "avro"}
-        refuse_options(
-            (
-                self.key_fields_prefix and self.value_fields_include == "ALL",
-                "upsert-kafka: key_fields_prefix needs value_fields_include='EXCEPT_KEY', or the "
-                "fields would overlap",
-            ),
-            *(
-                (True, f"upsert-kafka: {name} must be one character, not {getattr(self, name)!r}")
-                for name in wrong
-            ),
-            (
-                len({*characters.values()}) < len(characters),
-                "upsert-kafka: csv_field_delimiter, csv_quote_character and csv_escape_character "
-                "must differ",
-            ),
-            (
-                masks and self.key_fields_prefix,
-                "upsert-kafka: mask and key_fields_prefix cannot be combined, since a column has "
-                "another name in the key: remove one of them",
-            ),
-            (
-                by_index and DROP in dict(masks.pairs).values(),
-                f"upsert-kafka: mask has 'drop', and {min(by_index, default='')} has its columns by "
-                "their place: use 'redact'",
-            ),
-        )
+        refuse_options(*self._checks_of_characters(), *self._checks_of_columns())
         try:
             "".encode(self.raw_charset)  # raises for codecs that do not encode text, such as hex
         except (LookupError, TypeError):
@@ -138,6 +107,40 @@ class UpsertOptions(Format):
             registry = self.registry
             for option in fields(registry):  # the URL without its user, properties as pairs
                 object.__setattr__(self, _REGISTRY + option.name, getattr(registry, option.name))
+
+    def _checks_of_characters(self) -> Iterator[tuple[object, str]]:
+        names = ("csv_field_delimiter", "csv_quote_character", "csv_escape_character")
+        characters = {name: getattr(self, name) or "" for name in names}
+        for name, each in characters.items():
+            yield (
+                len(each) > 1 or (not each and name == "csv_field_delimiter"),
+                f"upsert-kafka: {name} must be one character, not {getattr(self, name)!r}",
+            )
+        used = list(filter(None, characters.values()))
+        yield (
+            len(set(used)) < len(used),
+            "upsert-kafka: csv_field_delimiter, csv_quote_character and csv_escape_character must "
+            "differ",
+        )
+
+    def _checks_of_columns(self) -> Iterator[tuple[object, str]]:
+        masks = self.handling.masks
+        by_index = {self.key_format, self.value_format} & {"csv", "raw", "avro"}
+        yield (
+            self.key_fields_prefix and self.value_fields_include == "ALL",
+            "upsert-kafka: key_fields_prefix needs value_fields_include='EXCEPT_KEY', or the fields "
+            "would overlap",
+        )
+        yield (
+            masks and self.key_fields_prefix,
+            "upsert-kafka: mask and key_fields_prefix cannot be combined, since a column has "
+            "another name in the key: remove one of them",
+        )
+        yield (
+            by_index and DROP in dict(masks.pairs).values(),
+            f"upsert-kafka: mask has 'drop', and {min(by_index, default='')} has its columns by "
+            "their place: use 'redact'",
+        )
 
     @property
     def registry(self) -> Registry:
