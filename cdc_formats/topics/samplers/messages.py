@@ -87,7 +87,7 @@ class OggSampler(Sampler):
 
 
 # --------------------------------------------------------------------------------------------------
-# Samples of CockroachDB's wrapped messages
+# Samples of CockroachDB's messages
 
 
 class CockroachdbSampler(Sampler):
@@ -97,7 +97,8 @@ class CockroachdbSampler(Sampler):
 
     def declaration(self, key: bytes | None, value: bytes, headers: Headers = ()) -> Declaration:
         """Return the columns of the row that alone have the values of the Kafka key."""
-        row, parts = value_at(message_fields(value), ("after",)), key and read_json(key)
+        fields, parts = message_fields(value), key and read_json(key)
+        row = fields if "__crdb__" in fields else fields.get("after")
         names = [
             # Python takes true for 1.
             [name for name, own in row.items() if own == part and type(own) is type(part)]
@@ -111,10 +112,9 @@ class CockroachdbSampler(Sampler):
         )
 
     def evidence(self, record: InspectedRecord) -> Evidence:
-        """Return whether the value has only fields of a wrapped changefeed."""
-        return Evidence(
-            is_wrapped_row(record.value.fields) or {*record.value.fields} == {"resolved"}
-        )
+        """Return whether the value has only fields of a wrapped changefeed, or those of a bare one."""
+        names = {*record.value.fields}
+        return Evidence(is_wrapped_row(names) or names == {"resolved"} or "__crdb__" in names)
 
 
 # --------------------------------------------------------------------------------------------------
