@@ -234,12 +234,6 @@ class CanalSampler(Sampler):
         source, columns = _declared_columns(message_fields(value), zoned=zoned)
         return super().declaration(key, value)._replace(source=source, columns=columns)
 
-    def evidence(self, record: InspectedRecord) -> Evidence:
-        """Refuse TiCDC's simple protocol, whose DDL looks like Canal's."""
-        if "commitTs" in record.value.fields and (sentence := other_message(record.record.value)):
-            return Evidence(refusal=DecodeError(sentence))
-        return Evidence()
-
 
 class TicdcSampler(CanalSampler):
     """The hooks of ``ticdc-canal-json``."""
@@ -248,9 +242,7 @@ class TicdcSampler(CanalSampler):
 
     def evidence(self, record: InspectedRecord) -> Evidence:
         """Return whether the value has ``_tidb``, or the id 0: Canal numbers its batches from 1."""
-        evidence, fields = super().evidence(record), record.value.fields
-        if evidence.refusal is not None:
-            return evidence
+        fields = record.value.fields
         zero = fields.get("id") == 0
         return Evidence(
             "_tidb" in fields or (zero and "isDdl" in fields),
