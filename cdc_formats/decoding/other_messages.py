@@ -176,6 +176,10 @@ _OBJECTS: tuple[tuple[Callable[[Mapping[str, Any]], bool], str], ...] = (
     ),
     (is_wrapped_row, WRAPPED),
     (
+        lambda message: isinstance(message.get("__crdb__"), dict),
+        "the message is of CockroachDB's envelope=bare: read it as cockroachdb-json",
+    ),
+    (
         lambda message: (
             {"operationType", "ns"} <= set(message)
             and any(isinstance(message.get(name), str) for name in ("fullDocument", "documentKey"))

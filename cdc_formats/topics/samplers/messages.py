@@ -87,7 +87,7 @@ class OggSampler(Sampler):
 
 
 # --------------------------------------------------------------------------------------------------
-# Samples of CockroachDB's wrapped messages
+# Samples of CockroachDB's messages
 
 
 class CockroachdbSampler(Sampler):
@@ -97,7 +97,8 @@ class CockroachdbSampler(Sampler):
 
     def declaration(self, key: bytes | None, value: bytes, headers: Headers = ()) -> Declaration:
         """Return the columns of the row that alone have the values of the Kafka key."""
-        row, parts = value_at(message_fields(value), ("after",)), key and read_json(key)
+        fields, parts = message_fields(value), key and read_json(key)
+        row = fields if "__crdb__" in fields else fields.get("after")
         names = [
             # Python takes true for 1.
             [name for name, own in row.items() if own == part and type(own) is type(part)]
@@ -111,10 +112,9 @@ class CockroachdbSampler(Sampler):
         )
 
     def evidence(self, record: InspectedRecord) -> Evidence:
-        """Return whether the value has only fields of a wrapped changefeed."""
-        return Evidence(
-            is_wrapped_row(record.value.fields) or {*record.value.fields} == {"resolved"}
-        )
+        """Return whether the value has only fields of a wrapped changefeed, or those of a bare one."""
+        names = {*record.value.fields}
+        return Evidence(is_wrapped_row(names) or names == {"resolved"} or "__crdb__" in names)
 
 
 # --------------------------------------------------------------------------------------------------
@@ -234,12 +234,6 @@ class CanalSampler(Sampler):
         source, columns = _declared_columns(message_fields(value), zoned=zoned)
         return super().declaration(key, value)._replace(source=source, columns=columns)
 
-    def evidence(self, record: InspectedRecord) -> Evidence:
-        """Refuse TiCDC's simple protocol, whose DDL looks like Canal's."""
-        if "commitTs" in record.value.fields and (sentence := other_message(record.record.value)):
-            return Evidence(refusal=DecodeError(sentence))
-        return Evidence()
-
 
 class TicdcSampler(CanalSampler):
     """The hooks of ``ticdc-canal-json``."""
@@ -248,9 +242,7 @@ class TicdcSampler(CanalSampler):
 
     def evidence(self, record: InspectedRecord) -> Evidence:
         """Return whether the value has ``_tidb``, or the id 0: Canal numbers its batches from 1."""
-        evidence, fields = super().evidence(record), record.value.fields
-        if evidence.refusal is not None:
-            return evidence
+        fields = record.value.fields
         zero = fields.get("id") == 0
         return Evidence(
             "_tidb" in fields or (zero and "isDdl" in fields),

@@ -187,6 +187,7 @@ VALID = [
     ("mongodb-json", {"operationType": "delete", "documentKey": {"_id": 1}}),
     ("mongodb-json", {"operationType": "invalidate"}),
     ("cockroachdb-json", {"after": ROW, "updated": "1532377312562986715.0000000000"}),
+    ("cockroachdb-json", {**ROW, "__crdb__": {"updated": "1532377312562986715.0000000000"}}),
     ("cockroachdb-json", {"after": None, "before": ROW, "key": [1], "topic": "products"}),
     ("cockroachdb-json", {"resolved": "1532377312562986715.0000000000"}),
     (
