@@ -309,9 +309,7 @@ def plain(schema: AvroSchema, avro: Type) -> Converter:
         item = null_or(plain(schema, schema.resolve(avro["values"])))
         return lambda values: {name: item(value) for name, value in values.items()}
     if kind == "record":
-        if _name(avro) == _VARIABLE_SCALE:
-            return _variable_scale
-        return _plain_record(schema, avro)
+        return _variable_scale if _name(avro) == _VARIABLE_SCALE else _plain_record(schema, avro)
     if kind == "float":
         return shortest
     scale = _scale(avro)
@@ -470,9 +468,11 @@ def column_converter(
         # Connect's maps with keys that are not text: an array of records of key and value.
         entry = types["element"]
         types = schema.part_types(entry) if entry["type"] == "record" else {}
-        if set(types) != {"key", "value"}:
-            return _refuser(sql_type)
-        return _listed_entries(sql_type, part)
+        return (
+            _refuser(sql_type)
+            if set(types) != {"key", "value"}
+            else _listed_entries(sql_type, part)
+        )
     if _NESTED.get(kind) == sql_type.name:
         return _placeholder(sql_type, handling, nested_converter(sql_type, part))
     if kind in _NESTED:

@@ -746,9 +746,9 @@ def epoch_ms(value: Any, path: str) -> int | None:
 
 def epoch_s(value: Any, path: str) -> int | None:
     """Return a number of seconds since 1970 as a canonical TIMESTAMP, in microseconds."""
-    if value is None:
-        return None
-    return _instant(_canonical(_TO_BIGINT, value, path) * 1_000_000, path)
+    return (
+        None if value is None else _instant(_canonical(_TO_BIGINT, value, path) * 1_000_000, path)
+    )
 
 
 def timestamp(value: Any, path: str) -> int | None:
@@ -764,9 +764,11 @@ def bigint(value: Any, path: str) -> int | None:
 def int_map(value: Any, path: str) -> list[Any] | None:
     """Return an object as a canonical MAP<STRING, INT>."""
     value = unraw(value)
-    if not isinstance(value, dict):
-        return None
-    return sorted([name, bigint(item, path)] for name, item in value.items())
+    return (
+        sorted([name, bigint(item, path)] for name, item in value.items())
+        if isinstance(value, dict)
+        else None
+    )
 
 
 def _instant(micros: int, path: str) -> int:

@@ -262,9 +262,7 @@ def other_message(value: bytes | None) -> str:
     frame = read_frame(data)  # one that begins with another byte
     if frame is not None and is_framed_protobuf(data, frame.size):
         return _PROTOBUF
-    if is_protobuf(data):
-        return _PROTOBUF
-    return _of_json(_json(data))
+    return _PROTOBUF if is_protobuf(data) else _of_json(_json(data))
 
 
 def _of_json(message: Any) -> str:

@@ -258,9 +258,11 @@ class _Reader(ScalarReader):
             message = plain_value(self.registry, "value", data, headers)
             if not isinstance(message, dict):
                 raise MalformedMessageError("expected a record", "$")
-            if "op" not in message:
-                return without_op(message, "$")
-            return self.events(_fields_of(message), data)
+            return (
+                self.events(_fields_of(message), data)
+                if "op" in message
+                else without_op(message, "$")
+            )
         name, content = unframed("value", data, headers)
         written = self.schemas.of(name)
         message = written.schema.read(content)
