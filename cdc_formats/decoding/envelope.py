@@ -408,9 +408,9 @@ class Framing:
         there are none.
     bare : bool
         Whether a message without a schema block is accepted.
-    by_block : callable or None
-        From the text of a schema block, or from a frame, to the converter of its rows. None, and
-        where it returns None: the scalar decoder reads the messages.
+    by_block : callable
+        From the text of a schema block, or from a frame, to the converter of its rows. If it
+        returns None or raises a DecodeError, the scalar decoder reads the messages.
     frame : int
         The bytes in front of each message that identify its writer's schema; 0: messages are JSON.
     header : str
@@ -425,7 +425,7 @@ class Framing:
 
     block: tuple[str, ...] = ()
     bare: bool = True
-    by_block: Callable[[bytes], RowConverter | None] | None = None
+    by_block: Callable[[bytes], RowConverter | None] = lambda block: None
     frame: int = 0
     header: str = ""
     writer_schema: Callable[[bytes], Any] | None = None
