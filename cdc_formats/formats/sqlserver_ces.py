@@ -212,11 +212,11 @@ def unwrapped(value: bytes) -> bytes:
         When the event was split.
     """
     event = _members(value)
-    index, final, parts, operation = (
-        read_json(bytes(event.get(name, b"null")))
-        for name in ("segmentindex", "finalsegment", "splittotalcnt", "operation")
-    )
-    if final is False or index not in (None, 0, 1) or parts not in (None, 0, 1):
+    if (
+        _value(event, "finalsegment") is False
+        or _value(event, "segmentindex") not in (None, 0, 1)
+        or _value(event, "splittotalcnt") not in (None, 0, 1)
+    ):
         raise PartialImageError(
             "SQL Server split the event: raise @max_message_size_kb of the stream group",
             "$.segmentindex",
@@ -226,25 +226,34 @@ def unwrapped(value: bytes) -> bytes:
         read_part(_members, bytes(data.get(name, b"{}")), f"$.data.{name}")
         for name in ("eventsource", "eventrow")
     )
-    images = {name: _of_text(row.get(name), f"$.data.eventrow.{name}") for name in _IMAGES}
-    changed = "old" if operation == "DEL" else "current"
-    keys = read_json(bytes(source.get("pkkey", b"[]")))
-    for each in keys if isinstance(keys, list) else ():
-        name, part = member(each, "columnname"), member(each, "value")
-        own = images[changed].get(name) if isinstance(name, str) else None
-        if own is not None and read_json(bytes(own)) != part:
-            raise MalformedMessageError(
-                f"`{name}` has another value in `pkkey` than in the row: SQL Server does not "
-                "document such an event",
-                "$.data.eventsource.pkkey",
-            )
-        if own is None and isinstance(name, str) and (images[changed] or operation == "DEL"):
-            images[changed][name] = part
-    rows = {name: image or None for name, image in images.items()}
-    return json_bytes({**event, "data": {"eventsource": source, "eventrow": rows}})
+    old, current = (
+        _of_text(row.get(name), f"$.data.eventrow.{name}") for name in ("old", "current")
+    )
+    keys, is_delete = _value(source, "pkkey"), _value(event, "operation") == "DEL"
+    if is_delete or current:
+        _add_key(old if is_delete else current, keys if isinstance(keys, list) else [])
+    images = {"old": old or None, "current": current or None}
+    return json_bytes({**event, "data": {"eventsource": source, "eventrow": images}})
 
 
-_IMAGES = ("old", "current")
+def _value(members: Mapping[str, Any], name: str) -> Any:
+    return read_json(bytes(members.get(name, b"null")))
+
+
+def _add_key(image: dict[str, Any], keys: Sequence[Any]) -> None:
+    """Add the columns of ``pkkey`` to a row; raise if it has other values."""
+    parts = {
+        name: member(each, "value")
+        for each in keys
+        if isinstance(name := member(each, "columnname"), str)
+    }
+    if other := [name for name in parts if name in image and _value(image, name) != parts[name]]:
+        raise MalformedMessageError(
+            f"`{other[0]}` has another value in `pkkey` than in the row: SQL Server does not document "
+            "such an event",
+            "$.data.eventsource.pkkey",
+        )
+    image.update({name: part for name, part in parts.items() if name not in image})
 
 
 def _of_text(raw: Any, path: str) -> dict[str, Any]:

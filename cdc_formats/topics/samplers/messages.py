@@ -98,7 +98,7 @@ class CockroachdbSampler(Sampler):
     def declaration(self, key: bytes | None, value: bytes, headers: Headers = ()) -> Declaration:
         """Return the columns of the row that alone have the values of the Kafka key."""
         fields, parts = message_fields(value), key and read_json(key)
-        row = fields if "__crdb__" in fields else fields.get("after")
+        row: Any = fields if "__crdb__" in fields else fields.get("after")
         names = [
             # Python takes true for 1.
             [name for name, own in row.items() if own == part and type(own) is type(part)]
@@ -150,14 +150,17 @@ class SqlserverCesSampler(Sampler):
 
     def declaration(self, key: bytes | None, value: bytes, headers: Headers = ()) -> Declaration:
         """Return the columns of ``cols``, and the primary key of ``pkkey``."""
-        source = value_at(read_json(unwrapped(value)), ("data", "eventsource")) or {}
-        columns = [
-            _declared(each["name"], str(each.get("type")), _sql_server_type(str(each.get("type"))))
-            for each in source.get("cols") or ()
-            if isinstance(each, dict) and isinstance(each.get("name"), str)
-        ]
-        keys = [value_at(each, ("columnname",)) for each in source.get("pkkey") or ()]
-        return Declaration("cols", columns, listed_names(keys), "pkkey")
+        match read_json(unwrapped(value)):
+            case {"data": {"eventsource": {"cols": [*columns], "pkkey": [*keys]}}}:
+                declared = [
+                    _declared(name, of, _sql_server_type(of))
+                    for each in columns
+                    if isinstance(name := value_at(each, ("name",)), str)
+                    and isinstance(of := value_at(each, ("type",)), str)
+                ]
+                names = listed_names([value_at(each, ("columnname",)) for each in keys])
+                return Declaration("cols", declared, names, "pkkey")
+        return Declaration()
 
 
 def _sql_server_type(text: str) -> SqlType | None:
@@ -267,8 +270,8 @@ class TicdcSimpleSampler(Sampler):
                     if isinstance(each, dict) and each.get("primary") is True
                 ]
                 declared = list(filter(None, map(_simple_column, columns)))
-                key = listed_names(next(iter(keys), None))
-                return Declaration("tableSchema", declared, key, "tableSchema")
+                names = listed_names(next(iter(keys), None))
+                return Declaration("tableSchema", declared, names, "tableSchema")
         return Declaration()
 
     def evidence(self, record: InspectedRecord) -> Evidence:
