@@ -90,7 +90,7 @@ class RowWriter:
         EncodeError
             When a value cannot be written so that it is read as the same value.
         """
-        return self._object(range(len(self.names)), row, path)
+        return self._object(zip(self.names, self.writers, row, strict=True), path)
 
     def changed(
         self, before: Sequence[Any], row: Sequence[Any], path: str = "$.old"
@@ -102,9 +102,11 @@ class RowWriter:
         EncodeError
             As `image`.
         """
-        cells = enumerate(zip(self._differ, before, row, strict=True))
-        changed = [index for index, (differ, was, now) in cells if differ(was, now)]
-        return self._object(changed, before, path)
+        cells = zip(self.names, self.writers, self._differ, before, row, strict=True)
+        return self._object(
+            [(name, write, was) for name, write, differ, was, now in cells if differ(was, now)],
+            path,
+        )
 
     def key(self, row: Sequence[Any]) -> dict[str, Any] | None:
         """Return the key's columns of a row as an object, or None if there is no key.
@@ -114,20 +116,20 @@ class RowWriter:
         EncodeError
             As `image`.
         """
-        return self._object(self.key_indices, row, "$") if self.key_indices else None
+        cells = [(self.names[i], self.writers[i], row[i]) for i in self.key_indices]
+        return self._object(cells, "$") if cells else None
 
-    def _object(self, indices: Iterable[int], row: Sequence[Any], path: str) -> dict[str, Any]:
-        """Return the columns of a row with these indexes as an object."""
+    def _object(
+        self, cells: Iterable[tuple[str, Converter | None, Any]], path: str
+    ) -> dict[str, Any]:
+        """Return columns as an object, from their names, writers and values."""
         written: dict[str, Any] = {}
-        for index in indices:
-            value, write = row[index], self.writers[index]
+        for name, write, value in cells:
             try:
-                written[self.names[index]] = (
-                    value if write is None or value is None else write(value)
-                )
+                written[name] = value if write is None or value is None else write(value)
             except ConversionError as error:
                 reason = str(error) if self.excerpt or not error.bare else error.bare
-                raise EncodeError(f"{reason} - at `{path}.{self.names[index]}`") from None
+                raise EncodeError(f"{reason} - at `{path}.{name}`") from None
         return written
 
 

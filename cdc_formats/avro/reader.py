@@ -468,11 +468,8 @@ def column_converter(
         # Connect's maps with keys that are not text: an array of records of key and value.
         entry = types["element"]
         types = schema.part_types(entry) if entry["type"] == "record" else {}
-        return (
-            _refuser(sql_type)
-            if set(types) != {"key", "value"}
-            else _listed_entries(sql_type, part)
-        )
+        is_map = set(types) == {"key", "value"}
+        return _listed_entries(sql_type, part) if is_map else _refuser(sql_type)
     if _NESTED.get(kind) == sql_type.name:
         return _placeholder(sql_type, handling, nested_converter(sql_type, part))
     if kind in _NESTED:
