@@ -70,7 +70,7 @@ class RegistryOptions:
         begins = ("http://", "https://", "mock://", GLUE)
         other = next((url for url in urls if not url.startswith(begins)), None)
         users = {unquote(urlsplit(url).netloc.rpartition("@")[0]) for url in urls if other is None}
-        user, *more = sorted({*users, self.basic_auth_user_info or ""} - {""}) or [None]
+        user, *more = sorted({*users, self.basic_auth_user_info or ""} - {""}) or (None,)
         refuse_options(
             (
                 other is not None,
