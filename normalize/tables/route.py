@@ -35,7 +35,7 @@ from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from itertools import pairwise
 from operator import attrgetter
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
 import msgspec
 import numpy as np
@@ -435,6 +435,16 @@ def _decoder(pickled: bytes) -> TableDecoder:
     return cast(TableDecoder, pickle.loads(pickled))
 
 
+_Rows = TypeVar("_Rows", pa.Array, pa.RecordBatch)
+
+
+def _at(records: _Rows, indexes: Ints) -> _Rows:
+    """Return records by their indexes; those that follow each other are not copied."""
+    if len(indexes) and (np.diff(indexes) == 1).all():
+        return records.slice(indexes[0], len(indexes))
+    return records.take(pa.array(indexes))
+
+
 def _by_table(records: pa.RecordBatch) -> Iterator[tuple[str, bool, pa.RecordBatch]]:
     """Yield the records of each table, and whether they are of the sample."""
     tables = records.column("table").dictionary_encode()
@@ -444,9 +454,7 @@ def _by_table(records: pa.RecordBatch) -> Iterator[tuple[str, bool, pa.RecordBat
         return
     order = np.argsort(codes, kind="stable")
     ends = np.flatnonzero(np.diff(2 * codes[order] + sampled[order])) + 1
-    rows = records.drop_columns(["table", "sample"])
-    if len(tables.dictionary) > 1:
-        rows = rows.take(pa.array(order))
+    rows = _at(records.drop_columns(["table", "sample"]), order)
     most = max(1, len(order) * _MOST_BYTES // max(1, records.nbytes))
     for begin, end in pairwise([0, *ends, len(order)]):
         table, is_sample = tables[order[begin]].as_py(), bool(sampled[order[begin]])
@@ -627,7 +635,7 @@ class _Task:
         )
 
     def _one_by_one(self, batch: pa.RecordBatch, indexes: Ints, known: KnownRows | None) -> None:
-        route, letters, records = self.route, list[Letter](), batch.take(pa.array(indexes))
+        route, letters, records = self.route, list[Letter](), _at(batch, indexes)
         columns = [records.column(name).to_pylist() for name in ("topic", "key", "value")]
         columns.append(header_lists(records.column("headers")))
         for at, (topic, key, value, headers) in enumerate(zip(*columns, strict=True)):
@@ -655,7 +663,7 @@ class _Task:
 
     def _together(self, batch: pa.RecordBatch, topic: str, indexes: Ints, known: KnownRows) -> Ints:
         """Route the records of known tables without new columns; return the others."""
-        values = batch.column("value").take(pa.array(indexes))
+        values = _at(batch.column("value"), indexes)
         sizes = pc.fill_null(pc.binary_length(values), 0).to_numpy()
         seen = list[int]()
         for table, rows in known.read(topic, values.to_pylist()).items():
