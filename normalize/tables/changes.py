@@ -502,18 +502,28 @@ class TableDecoder:
         The columns whose values it decodes, or that the table's options ignore.
     topics : frozenset of str
         The topics that `options` know.
+    kinds, absent : frozenset
+        Same as in `SeenTable`.
     """
 
     plan: DecodePlan
     options: ChangeOptions
     names: frozenset[str] = frozenset()
     topics: frozenset[str] = frozenset()
+    kinds: frozenset[tuple[str, tuple[str | None, ...], str]] = frozenset()
+    absent: frozenset[str] = frozenset()
 
     @cached_property
     def pickled(self) -> bytes:
         """The decoder for tasks."""
         dumps: Callable[[Any], bytes] = cloudpickle.dumps
-        return dumps(self)
+        return dumps(TableDecoder(self.plan, self.options, self.names))
+
+    def with_seen(self, **seen: Iterable[Any]) -> TableDecoder:
+        """Return a decoder that also knows what a micro-batch showed, by field; itself if it does."""
+        both = {name: getattr(self, name).union(each) for name, each in seen.items()}
+        grown = replace(self, **both)
+        return self if grown == self else grown
 
     def decoded(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Return the changes of a task's records, with a row for its summary."""

@@ -80,6 +80,7 @@ from .route import (
     ROUTED_DDL,
     Route,
     Router,
+    SeenTable,
     TableSummary,
     decode_summary,
     merged,
@@ -449,10 +450,14 @@ class SyncDatabase:
             small=are_few(running.records) * _FEW_BYTES // tasks,
             decoders={table: decoder.pickled for table, decoder in decoders.items()},
             most_bytes=min(most_changes(), most_collected(spark)) // tasks,
+            seen=[
+                SeenTable(table, decoder.kinds, decoder.names, decoder.absent - decoder.names)
+                for table, decoder in decoders.items()
+            ],
         )
         if not self._apply_routed(batch, route):
             # A new column, or a value that is an error. Bad records are reported already.
-            again = replace(route, decoders={}, fail=False, dead_letters=None)
+            again = replace(route, decoders={}, seen=(), fail=False, dead_letters=None)
             self._apply_routed(batch, again)
 
     def _apply_routed(self, batch: DataFrame, route: Route) -> bool:

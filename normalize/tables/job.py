@@ -344,7 +344,11 @@ class TableJob:
             # After the rows: until then, the micro-batch is compared with the state before it.
             if facts != self.schema.facts:
                 self._keep(msgspec.structs.replace(self.schema, facts=facts))
-        self.decoder = decoder if self.routed else None
+        if self.routed:
+            seen = records.summary
+            self.decoder = decoder.with_seen(
+                names=seen.names, topics=seen.topics, kinds=seen.kinds, absent=seen.absent
+            )
         self._report(result, sink.written, time.monotonic() - started)
 
     def _decoder(self, summary: TableSummary) -> TableDecoder:
@@ -356,10 +360,10 @@ class TableJob:
             described = self.query.topics(summary.topics)
             ids = {name: topic.topic_id for name, topic in described.items()}
         options = ChangeOptions(self.policy.shard, self.policy.is_history, position, ids)
-        names, topics, known = {*self.schema.names, *summary.names}, summary.topics, self.decoder
+        known = self.decoder
         if known is not None and (known.plan, known.options) == (plan, options):
-            names, topics = names | known.names, topics | known.topics
-        return TableDecoder(plan, options, frozenset(names), frozenset(topics))
+            return known
+        return TableDecoder(plan, options, frozenset(self.schema.names))
 
     def decodes(self, summary: TableSummary) -> bool:
         """Return whether the decoder is that of the table's schema, and tasks decoded all by it."""

@@ -35,7 +35,7 @@ from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from itertools import pairwise
 from operator import attrgetter
-from typing import Any, TypeVar, cast
+from typing import Any, NamedTuple, TypeVar, cast
 
 import msgspec
 import numpy as np
@@ -100,6 +100,8 @@ Names = tuple[str | None, ...]
 """The names of a message's table (`Traits.table_identity`)."""
 Table = tuple[str, Names]
 """A topic, and the names of a table in its messages."""
+MessageKind = tuple[str, Names, str]
+"""A topic, the names of a table in its messages, and the shard (`Routed.shard`)."""
 _WITH_ROW = (RowKind.INSERT, RowKind.UPDATE_AFTER)
 
 
@@ -126,6 +128,10 @@ class TableSummary(msgspec.Struct):
         The topics with records that cannot be read and stop their table, each with its first error.
     undecoded : bool
         Whether a task has left out records, since the table's decoder cannot decode them.
+    kinds : set of MessageKind
+        The messages with a row.
+    absent : set of str
+        The columns that no row has a value of.
     """
 
     table: str
@@ -138,6 +144,8 @@ class TableSummary(msgspec.Struct):
     source_keys: set[tuple[str, ...]] = msgspec.field(default_factory=set)
     unread: dict[str, str] = msgspec.field(default_factory=dict)
     undecoded: bool = False
+    kinds: set[MessageKind] = msgspec.field(default_factory=set)
+    absent: set[str] = msgspec.field(default_factory=set)
 
     def add(self, other: TableSummary) -> None:
         """Add what another task found."""
@@ -150,6 +158,8 @@ class TableSummary(msgspec.Struct):
         self.source_keys |= other.source_keys
         self.unread = other.unread | self.unread
         self.undecoded |= other.undecoded
+        self.kinds |= other.kinds
+        self.absent = (self.absent | other.absent) - self.names
 
 
 decode_summary = msgspec.msgpack.Decoder(TableSummary).decode
@@ -334,6 +344,8 @@ class Route:
         A pickled `TableDecoder` for each table whose records the pass decodes.
     most_bytes : int
         The most bytes of a task's changes.
+    seen : sequence of SeenTable
+        What earlier micro-batches showed of the tables in `decoders`.
     """
 
     format: Format
@@ -344,6 +356,26 @@ class Route:
     small: int = 0
     decoders: Mapping[str, bytes] = field(default_factory=dict)
     most_bytes: int = 0
+    seen: Sequence[SeenTable] = ()
+
+
+class SeenTable(NamedTuple):
+    """What earlier records showed of a table, so that a task need not learn it.
+
+    Attributes
+    ----------
+    table : str
+    kinds : collection of MessageKind
+    names : frozenset of str
+        The columns that may have a value.
+    absent : frozenset of str
+        The columns that had none.
+    """
+
+    table: str
+    kinds: Collection[MessageKind]
+    names: frozenset[str]
+    absent: frozenset[str]
 
 
 def route_pass(batches: Iterator[pa.RecordBatch], *, route: Route) -> Iterator[pa.RecordBatch]:
@@ -610,7 +642,13 @@ class _Task:
     @cached_property
     def known(self) -> KnownRows | None:
         """The tables and columns seen before; few records are not worth its compilation."""
-        return KnownRows.of(self.route.format)
+        known = KnownRows.of(self.route.format)
+        if known is not None:
+            for table, kinds, names, absent in self.route.seen:
+                for topic, named, shard in kinds:
+                    routed = Routed(table, 1, names, shard=shard, absent=absent)
+                    self._learn(known, (topic, named), routed)
+        return known
 
     def routed(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """Return the records with their ``table`` and ``sample``; those without rows are counted."""
@@ -621,6 +659,8 @@ class _Task:
             rest = np.flatnonzero(pc.equal(topics, topic).to_numpy(zero_copy_only=False))
             known = self.known if len(rest) >= _FEWEST else None
             step = len(rest) if known is None else 1
+            if known is not None:
+                rest = self._together(batch, topic, rest, known)
             while len(rest):
                 self._one_by_one(batch, rest[:step], known)
                 rest, step = rest[step:], step * 8
@@ -653,6 +693,9 @@ class _Task:
             if routed.table:
                 summary.size += len(value or b"")
                 summary.rows += routed.rows
+                summary.absent |= routed.absent
+                if routed.rows and routed.named is not None:
+                    summary.kinds.add((topic, routed.named, routed.shard))
                 source = routed.shard or routed.table
                 if not routed.names <= summary.names:
                     summary.names |= routed.names
