@@ -14,14 +14,15 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
-from functools import cache, partial
+from dataclasses import dataclass, replace
+from functools import cache, cached_property, partial
 from itertools import chain
 from typing import Any, NamedTuple
 
 import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
+from pyspark import cloudpickle
 from pyspark.sql import DataFrame, Observation, SparkSession, functions as F
 from pyspark.sql.types import StructField, StructType
 
@@ -487,6 +488,50 @@ class ArrowChanges(NamedTuple):
         offsets = rows.column("offset").cast(pa.string())
         where = pc.binary_join_element_wise(rows.column("source"), offsets, "@")
         return named.append_column(ABSENT_COLUMN, pc.binary_join_element_wise(absent, where, " "))
+
+
+@dataclass(frozen=True)
+class TableDecoder:
+    """Decodes the records of a table whose schema is known; also in the tasks that route them.
+
+    Parameters
+    ----------
+    plan : DecodePlan
+    options : ChangeOptions
+    names : frozenset of str
+        The columns whose values it decodes, or that the table's options ignore.
+    topics : frozenset of str
+        The topics that `options` know.
+    kinds, absent : frozenset
+        Same as in `SeenTable`.
+    """
+
+    plan: DecodePlan
+    options: ChangeOptions
+    names: frozenset[str] = frozenset()
+    topics: frozenset[str] = frozenset()
+    kinds: frozenset[tuple[str, tuple[str | None, ...], str]] = frozenset()
+    absent: frozenset[str] = frozenset()
+
+    @cached_property
+    def pickled(self) -> bytes:
+        """The decoder for tasks."""
+        dumps: Callable[[Any], bytes] = cloudpickle.dumps
+        return dumps(TableDecoder(self.plan, self.options, self.names))
+
+    def with_seen(self, **seen: Iterable[Any]) -> TableDecoder:
+        """Return a decoder that also knows what a micro-batch showed, by field; itself if it does."""
+        both = {name: getattr(self, name).union(each) for name, each in seen.items()}
+        grown = replace(self, **both)
+        return self if grown == self else grown
+
+    def decoded(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Return the changes of a task's records, with a row for its summary."""
+        return _decoded(batches, plan=self.plan, options=self.options)
+
+    def changes(self, decoded: pa.Table) -> tuple[ArrowChanges, PassSummary]:
+        """Return the changes that tasks have decoded, and what their records showed."""
+        return _on_driver(decoded, self.plan, self.options)
 
 
 def _needed(plan: DecodePlan) -> list[str]:

@@ -15,6 +15,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Collection, Iterable
+from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import cache, partial
@@ -57,6 +58,7 @@ from .changes import (
     ArrowChanges,
     ChangeOptions,
     PassSummary,
+    TableDecoder,
     table_changes,
     written_fields,
 )
@@ -131,10 +133,13 @@ class TableRecords:
         on the driver, with the columns of `RECORD_DDL`.
     summary : TableSummary
         What a router found of them; without a router only the name of the table.
+    decoded : bool
+        Whether tasks decoded them by `TableJob.decoder`, and the rows are their changes.
     """
 
     rows: DataFrame | pa.Table
     summary: TableSummary
+    decoded: bool = False
 
     def samples(self, shard_of: Callable[[str, Record], str] | None) -> dict[str, list[Record]]:
         """Return each shard's records from which a schema is inferred, in the order of the topic.
@@ -145,6 +150,8 @@ class TableRecords:
             Returns the shard of a topic's record; None: there is only one.
         """
         table = self.rows
+        if self.decoded:
+            return {}
         if not isinstance(table, pa.Table):
             values = table.where("sample").select("ipc").toArrow()
             table = pa.Table.from_batches(batches_in(values.column(0)))
@@ -202,6 +209,8 @@ class TableJob:
         Whether columns are written whose types are guesses.
     schema : TableSchema
         Without columns until the table's first micro-batch.
+    decoder : TableDecoder or None
+        What decoded the last micro-batch of a router.
     records : int
         The records that were applied since the query started.
     lost : int
@@ -219,6 +228,7 @@ class TableJob:
     routed: bool
     guesses: bool
     schema: TableSchema
+    decoder: TableDecoder | None = field(default=None, repr=False)
     maintainer: Maintainer = field(default_factory=Maintainer, repr=False)
     verifier: TablesVerifier = field(default_factory=TablesVerifier, repr=False)
     records: int = 0
@@ -315,17 +325,17 @@ class TableJob:
         sink = self.sink(self.target_name())
         if not self._decide_schema(records, sink):
             return
-        plan = self.plan(self.schema)
-        self._note_decoder(plan)
-        position, ids = self.policy.position_column, dict[str, str]()
-        if position is not None and not plan.positions:
-            described = self.query.topics(records.summary.topics)
-            ids = {name: topic.topic_id for name, topic in described.items()}
-        options = ChangeOptions(self.policy.shard, self.policy.is_history, position, ids)
+        decoder = self.decoder if records.decoded else None
+        if decoder is None:
+            decoder = self._decoder(records.summary)
+        plan, options = decoder.plan, decoder.options
         typed = options.every or self.policy.is_computed or isinstance(records.rows, pa.Table)
         most_bytes = None if typed or not sink.takes_arrow else most_changes()
-        with table_changes(records.rows, plan, options, most_bytes) as changes:
-            rows, result = changes
+        with (
+            nullcontext(decoder.changes(records.rows))
+            if records.decoded
+            else table_changes(records.rows, plan, options, most_bytes)
+        ) as (rows, result):
             guard = self._checked(result, plan)
             facts = msgspec.structs.replace(self.schema.facts, guard=guard)
             if result.rows:
@@ -334,7 +344,37 @@ class TableJob:
             # After the rows: until then, the micro-batch is compared with the state before it.
             if facts != self.schema.facts:
                 self._keep(msgspec.structs.replace(self.schema, facts=facts))
+        if self.routed:
+            seen = records.summary
+            self.decoder = decoder.with_seen(
+                names=seen.names, topics=seen.topics, kinds=seen.kinds, absent=seen.absent
+            )
         self._report(result, sink.written, time.monotonic() - started)
+
+    def _decoder(self, summary: TableSummary) -> TableDecoder:
+        """Return what decodes a micro-batch, whose columns the table's schema has."""
+        plan = self.plan(self.schema)
+        self._note_decoder(plan)
+        position, ids = self.policy.position_column, dict[str, str]()
+        if position is not None and not plan.positions:
+            described = self.query.topics(summary.topics)
+            ids = {name: topic.topic_id for name, topic in described.items()}
+        options = ChangeOptions(self.policy.shard, self.policy.is_history, position, ids)
+        known = self.decoder
+        if known is not None and (known.plan, known.options) == (plan, options):
+            return known
+        return TableDecoder(plan, options, frozenset(self.schema.names))
+
+    def decodes(self, summary: TableSummary) -> bool:
+        """Return whether the decoder is that of the table's schema, and tasks decoded all by it."""
+        decoder, schema = self.decoder, self.schema
+        return (
+            decoder is not None
+            and not summary.undecoded
+            and summary.topics <= decoder.topics
+            and (decoder.plan.columns, decoder.plan.unique_key)
+            == (schema.columns, schema.primary_key)
+        )
 
     def _note_decoder(self, plan: DecodePlan) -> None:
         """Log which decoder reads a new plan, and keep it for ``cdc status``."""
