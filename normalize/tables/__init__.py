@@ -20,7 +20,6 @@ module                              its part
 `history`                           versions of rows (SCD type 2)
 `targets`, `table_spec`,            a table to write, its columns, and the record of the
 `batches`                           micro-batches that it has
-`change_feed`                       changelogs from and to change feeds
 `writers`                           Delta and Iceberg by Spark, Delta by delta-rs, databases
 ==================================  =============================================================
 """

@@ -36,10 +36,9 @@ from normalize.arguments import names_of
 from normalize.core.arrow import slices
 from normalize.core.output import ROW_KIND
 from normalize.dataframe import positional, require_changelog, require_distinct
+from normalize.tables.latest import ChangeOrderError
+from normalize.tables.merge import ADDS
 from normalize.worker import worker
-
-from .latest import ChangeOrderError
-from .merge import ADDS
 
 CHANGE_TYPE, COMMIT_VERSION, COMMIT_TIMESTAMP = (
     "_change_type",
