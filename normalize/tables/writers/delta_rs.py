@@ -203,27 +203,28 @@ def _mounted(location: str) -> str:
 
 def unsupported(table: DeltaTable) -> str:
     """Return what delta-rs is not known to write of a table; empty if nothing."""
-    protocol = table.protocol()
+    protocol, metadata = table.protocol(), table.metadata()
     features = {*(protocol.reader_features or ()), *(protocol.writer_features or ())}
-    if protocol.min_writer_version > _WRITER_WITH_FEATURES or protocol.min_reader_version > 3:
-        return "its protocol is newer than that of the tests"
-    configuration = table.metadata().configuration
-    unknown = sorted(features - FEATURES)
-    if unknown:
-        return f"it has the feature {unknown[0]}"
-    if configuration.get("delta.columnMapping.mode", "none") not in ("none", "name"):
-        return "its columns are mapped by id"
-    if configuration.get("delta.appendOnly") == "true":
-        return "it is append-only"
+    is_newer = (
+        protocol.min_writer_version > _WRITER_WITH_FEATURES or protocol.min_reader_version > 3
+    )
+    mode = metadata.configuration.get("delta.columnMapping.mode", "none")
+    is_append_only = metadata.configuration.get("delta.appendOnly") == "true"
     types = {field["name"]: field["type"] for field in column_fields(table)}
-    for name in table.metadata().partition_columns:
-        if types[name] not in _OF_PARTITIONS:
-            return f"it is partitioned by {name}, whose type is {types[name]}"
     text = table.schema().to_json()
-    for metadata, what in _COLUMN_METADATA.items():
-        if f'"{metadata}"' in text:
-            return f"it has {what}"
-    return ""
+    reasons = [
+        *["its protocol is newer than that of the tests"] * is_newer,
+        *(f"it has the feature {name}" for name in sorted(features - FEATURES)),
+        *["its columns are mapped by id"] * (mode not in ("none", "name")),
+        *["it is append-only"] * is_append_only,
+        *(
+            f"it is partitioned by {name}, whose type is {types[name]}"
+            for name in metadata.partition_columns
+            if types[name] not in _OF_PARTITIONS
+        ),
+        *(f"it has {what}" for name, what in _COLUMN_METADATA.items() if f'"{name}"' in text),
+    ]
+    return next(iter(reasons), "")
 
 
 def column_fields(table: DeltaTable) -> list[dict[str, Any]]:
