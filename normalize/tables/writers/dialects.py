@@ -77,6 +77,7 @@ class Dialect:
         "FROM pg_attribute AS a JOIN pg_type AS t ON t.oid = a.atttypid LEFT JOIN pg_collation AS c "
         "ON c.oid = a.attcollation WHERE a.attrelid = CAST(? AS regclass) AND a.attnum > 0"
     )
+    comment_of: ClassVar[str] = "SELECT obj_description(CAST(? AS regclass), 'pg_class')"
     # A server notices after hours that a client has vanished. Until then, its statement or
     # transaction keeps its locks. Those of autovacuum end by themselves.
     end_others: ClassVar[str] = (
@@ -189,25 +190,27 @@ class Dialect:
         `bases` are the columns of the key whose row has the missing columns, as `columns`. A
         temporary table goes with the transaction.
         """
-        kind = self.staged_kinds(len(columns), partial_rows)
-        names = ", ".join(
-            f"{self.name(name)} AS {staged}"
-            for name, staged in [*columns.items(), *(bases or {}).items()]
-        )
+        staged = self.staged_columns(columns, bases, partial_rows=partial_rows)
         what, then = ("TEMP", "ON COMMIT DROP ") if temporary else ("UNLOGGED", "")
         return (
-            f"CREATE {what} TABLE {self.table(staging)} {then}AS SELECT {names}, {kind} FROM "
-            f"{self.table(table)} WITH NO DATA"
+            f"CREATE {what} TABLE {self.table(staging)} {then}AS SELECT {staged} FROM "
+            f"{self.table(table)} AS t WITH NO DATA"
         )
 
-    def staged_kinds(self, columns: int, partial_rows: bool) -> str:
-        """Return the columns of the staging table that the target does not have."""
-        kind = f"CAST('' AS CHAR(2)) AS {self.name(ROW_KIND)}"
-        # A flag for each column, and the place of a record: a topic has up to 249 characters.
-        return (
-            f"{kind}, CAST(NULL AS CHAR({columns + 300})) AS {ABSENT_COLUMN}"
-            if partial_rows
-            else kind
+    def staged_columns(
+        self, columns: Mapping[str, str], bases: Mapping[str, str] | None, *, partial_rows: bool
+    ) -> str:
+        """Return the columns of the staging table, from the table as ``t``; the others as in `stage`."""
+        of_table = [*columns.items(), *(bases or {}).items()]
+        kinds = {ROW_KIND: "CAST('' AS CHAR(2))"}
+        if partial_rows:
+            # A flag for each column, and the place of a record: a topic has up to 249 characters.
+            kinds[ABSENT_COLUMN] = f"CAST(NULL AS CHAR({len(columns) + 300}))"
+        return ", ".join(
+            [
+                *(f"t.{self.name(name)} AS {staged}" for name, staged in of_table),
+                *(f"{value} AS {name}" for name, value in kinds.items()),
+            ]
         )
 
     def merge(
@@ -445,6 +448,9 @@ class MySql(Dialect):
         "collation_name NOT LIKE '%0900_bin' THEN collation_name END FROM "
         "information_schema.columns WHERE table_schema = ? AND table_name = ?"
     )
+    comment_of: ClassVar[str] = (
+        "SELECT table_comment FROM information_schema.tables WHERE table_schema = ? AND table_name = ?"
+    )
     timestamp_suffix: ClassVar[str] = ""
     copies: ClassVar[bool] = False
     types: ClassVar[Mapping[str, str]] = {
@@ -503,14 +509,10 @@ class MySql(Dialect):
         bases: Mapping[str, str] | None = None,
         temporary: bool = False,
     ) -> str:
-        kind = self.staged_kinds(len(columns), partial_rows)
-        names = ", ".join(
-            f"t.{self.name(name)} AS {staged}"
-            for name, staged in [*columns.items(), *(bases or {}).items()]
-        )
+        staged = self.staged_columns(columns, bases, partial_rows=partial_rows)
         # The outer join makes the columns nullable: a delete may have the key alone.
         return (
-            f"CREATE TABLE {self.table(staging)} AS SELECT {names}, {kind} FROM (SELECT 1 AS one) "
+            f"CREATE TABLE {self.table(staging)} AS SELECT {staged} FROM (SELECT 1 AS one) "
             f"AS one LEFT JOIN {self.table(table)} AS t ON one.one = 0 LIMIT 0"
         )
 
