@@ -15,7 +15,7 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 from pyspark.sql.types import StructField, TimestampType
 
 from cdc_formats.errors import ArgumentError
-from normalize.arguments import check_choice, names_of
+from normalize.arguments import check_choice, names_of, refuse
 from normalize.core.output import ROW_KIND, SIDE_OUTPUTS
 from normalize.dataframe import (
     has_native_engine,
@@ -317,7 +317,7 @@ def _check_arguments(
 ) -> None:
     """Raise an error for options that cannot be combined, and for columns that are not written."""
     history = policy.is_history
-    for is_wrong, text in (
+    refuse(
         (
             history and not sequence_by,
             "sequence_by is missing, which scd_type=2 requires: pass columns that increase with "
@@ -333,21 +333,30 @@ def _check_arguments(
             "micro-batch and drops no late ones",
         ),
         (not keys, "keys is missing: pass keys=[...], the columns that identify a row"),
-    ):
-        if is_wrong:
-            raise ArgumentError(text)
-    for option, listed in (("keys", keys), ("track_history", policy.track_history)):
-        if unknown := [name for name in listed if name not in names]:
-            raise ArgumentError(
-                f"{option} has {unknown[0]!r}, which is not one of the columns to write: "
-                f"{', '.join(names)}"
+    )
+    options = {"keys": keys, "track_history": policy.track_history}
+    refuse(
+        *(
+            (
+                name not in names,
+                f"{option} has {name!r}, which is not one of the columns to write: "
+                f"{', '.join(names)}",
             )
-    own = in_lower([START_AT, END_AT] if history else filter(None, [policy.deleted_column]))
-    if taken := [name for name in names if name.lower() in own]:
-        raise ArgumentError(
-            f"column {taken[0]} is one that apply_changes writes itself: leave it out with "
-            "column_list=[...]"
+            for option, listed in options.items()
+            for name in listed
         )
+    )
+    own = in_lower([START_AT, END_AT] if history else filter(None, [policy.deleted_column]))
+    refuse(
+        *(
+            (
+                name.lower() in own,
+                f"column {name} is one that apply_changes writes itself: leave it out with "
+                "column_list=[...]",
+            )
+            for name in names
+        )
+    )
 
 
 @dataclass

@@ -174,19 +174,17 @@ class DeltaTarget(LakeTarget):
         return own
 
     @classmethod
-    def settings(cls, own: SparkSession) -> dict[str, str]:
-        """Return settings of Delta that the user has not set.
+    def tune(cls, own: SparkSession) -> None:
+        """Set what the user has not set.
 
-        It computes a table's state, after each commit, in as many tasks as Spark runs, and at least
-        in 8, so that the state of a table of many files fits into their memory. It writes
+        Delta computes a table's state, after each commit, in as many tasks as Spark runs, and at
+        least in 8, so that the state of a table of many files fits into their memory. It writes
         timestamps that delta-rs reads right.
         """
-        tasks = max(8, own.sparkContext.defaultParallelism)
-        settings = {
-            _STATE_TASKS: str(min(tasks, _MOST_STATE_TASKS)),
-            _TIMESTAMPS: "TIMESTAMP_MICROS",
-        }
-        return {name: each for name, each in settings.items() if own.conf.get(name, None) is None}
+        tasks = min(max(8, own.sparkContext.defaultParallelism), _MOST_STATE_TASKS)
+        for name, value in {_STATE_TASKS: str(tasks), _TIMESTAMPS: "TIMESTAMP_MICROS"}.items():
+            if own.conf.get(name, None) is None:
+                own.conf.set(name, value)
 
     # ----------------------------------------------------------------------------------------------
     # the layout

@@ -49,8 +49,8 @@ from pyspark.sql.types import (
     StructField,
 )
 
-from cdc_formats.errors import ArgumentError
 from cdc_formats.values.schema import backquoted
+from normalize.arguments import refuse
 from normalize.core.output import ROW_KIND
 from normalize.dataframe import positional
 from normalize.monitoring.watch import Notice, log
@@ -177,21 +177,23 @@ class JdbcTable:
 
     def __post_init__(self) -> None:
         kind = type(self).__name__
-        if not isinstance(self.url, str) or _SECRET_IN_URL.search(self.url):
-            # The text leaves out the url, which contains the secret.
-            raise ArgumentError(
+        refuse(
+            (
+                not isinstance(self.url, str) or _SECRET_IN_URL.search(self.url),
+                # Without the url, which has the secret.
                 f"{kind} has a password in its url, where logs and plans may show it: pass "
-                "password=... instead"
-            )
-        if not self.url.startswith(("jdbc:postgresql:", "jdbc:mysql:", "jdbc:mariadb:")):
-            raise ArgumentError(
+                "password=... instead",
+            ),
+            (
+                not f"{self.url}".startswith(("jdbc:postgresql:", "jdbc:mysql:", "jdbc:mariadb:")),
                 f"{kind} has the url {self.url!r}: it must begin with jdbc:postgresql:, "
-                "jdbc:mysql: or jdbc:mariadb:"
-            )
-        if not self.table or not all(self.table.split(".")):
-            raise ArgumentError(
-                f"{kind} has the table {self.table!r}: write 'table' or 'schema.table'"
-            )
+                "jdbc:mysql: or jdbc:mariadb:",
+            ),
+            (
+                not self.table or not all(self.table.split(".")),
+                f"{kind} has the table {self.table!r}: write 'table' or 'schema.table'",
+            ),
+        )
 
 
 @dataclass(frozen=True)
