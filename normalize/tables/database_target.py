@@ -13,7 +13,7 @@ from pyspark.sql import SparkSession
 
 from cdc_formats.errors import ArgumentError
 from cdc_formats.values.schema import backquoted, name_parts
-from normalize.arguments import check_choice
+from normalize.arguments import check_choice, refuse
 
 from .layout import Properties
 from .table_options import DELETED_AT, Maintenance, TableOptions, TablePolicy, Verify
@@ -70,10 +70,16 @@ class Database(ABC):
     def __post_init__(self) -> None:
         check_template(self.table)
         self.of.check_layout(TablePolicy.of(self.table_options).layout)
-        for name in ("max_tables", "max_columns"):
-            limit = getattr(self, name)
-            if not isinstance(limit, int) or limit < 1:
-                raise ArgumentError(f"{name} is {limit!r}: pass a number of at least 1")
+        limits = {"max_tables": self.max_tables, "max_columns": self.max_columns}
+        refuse(
+            *(
+                (
+                    not isinstance(limit, int) or limit < 1,
+                    f"{name} is {limit!r}: pass a number of at least 1",
+                )
+                for name, limit in limits.items()
+            )
+        )
         check_choice("on_question", self.on_question, ("fail", "stop_table", "guess"))
 
     @abstractmethod
@@ -179,16 +185,19 @@ class DeltaDatabase(LakeDatabase):
     def target(self, name: str) -> TableTarget:
         """Return the table with this name; in a path, a name cannot leave the folder."""
         _require_short(name)
-        if name.lower() in _FOLDERS_OF_TABLES:
-            raise TargetError(
-                f"the table name {name!r} is that of a folder in Delta tables: pass tables={{...: "
-                "TableOptions(name=...)}"
-            )
-        if is_path(self.name) and ("/" in name or "\\" in name or name in ("", ".", "..")):
-            raise TargetError(
-                f"the table name {name!r} cannot be a folder's name: pass tables={{...: "
-                "TableOptions(name=...)}"
-            )
+        is_outside = "/" in name or "\\" in name or name in ("", ".", "..")
+        remedy = "pass tables={...: TableOptions(name=...)}"
+        refuse(
+            (
+                name.lower() in _FOLDERS_OF_TABLES,
+                f"the table name {name!r} is that of a folder in Delta tables: {remedy}",
+            ),
+            (
+                is_path(self.name) and is_outside,
+                f"the table name {name!r} cannot be a folder's name: {remedy}",
+            ),
+            error=TargetError,
+        )
         in_path = f"{self.name.rstrip('/')}/{name}"
         return DeltaTarget(
             in_path if is_path(self.name) else f"{self.name}.{backquoted(name)}",

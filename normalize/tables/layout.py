@@ -22,7 +22,7 @@ from typing import NamedTuple
 
 from cdc_formats.errors import ArgumentError
 from cdc_formats.values.schema import backquoted, name_parts
-from normalize.arguments import names_of
+from normalize.arguments import names_of, refuse
 
 Properties = Mapping[str, str | bool | int]
 GENERATED = {
@@ -139,15 +139,18 @@ class Layout:
         ArgumentError
         """
         has = {*in_lower(columns)}
-        for option, names in (
-            ("partition_by", [each.column for each in self.partition_by]),
-            ("cluster_by", self.cluster_by),
-        ):
-            if lost := [name for name in names if name.lower() not in has]:
-                raise ArgumentError(
-                    f"{option} has {lost[0]!r}, which is not one of the columns: "
-                    f"{', '.join(columns)}"
+        fields = [each.column for each in self.partition_by]
+        options = {"partition_by": fields, "cluster_by": self.cluster_by}
+        refuse(
+            *(
+                (
+                    name.lower() not in has,
+                    f"{option} has {name!r}, which is not one of the columns: {', '.join(columns)}",
                 )
+                for option, names in options.items()
+                for name in names
+            )
+        )
 
 
 NO_LAYOUT = Layout()

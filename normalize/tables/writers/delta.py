@@ -29,7 +29,7 @@ from pyspark.sql.types import StructField, StructType
 
 from cdc_formats.errors import ArgumentError, SchemaError
 from cdc_formats.values.schema import backquoted
-from normalize.arguments import check_choice
+from normalize.arguments import check_choice, refuse
 from normalize.core.output import ROW_KIND
 from normalize.monitoring.progress import WRITERS
 from normalize.spark.files import Files
@@ -191,21 +191,29 @@ class DeltaTarget(LakeTarget):
 
     @classmethod
     def check_layout(cls, layout: Layout, columns: Collection[str] = ()) -> None:
-        if layout.partition_by and layout.cluster_by:
-            raise ArgumentError(
-                "partition_by and cluster_by cannot be combined for Delta: remove one of them"
-            )
-        for each in layout.partition_by:
-            if each.size is not None:
-                raise ArgumentError(
+        names = in_lower(columns)
+        refuse(
+            (
+                layout.partition_by and layout.cluster_by,
+                "partition_by and cluster_by cannot be combined for Delta: remove one of them",
+            ),
+            *(
+                (
+                    each.size is not None,
                     f"partition_by has {each.iceberg()}, which Delta does not have: write "
-                    f"cluster_by=[{each.column!r}]"
+                    f"cluster_by=[{each.column!r}]",
                 )
-            if each.generated.lower() in in_lower(columns):
-                raise ArgumentError(
+                for each in layout.partition_by
+            ),
+            *(
+                (
+                    each.generated.lower() in names,
                     f"partition_by adds the column {each.generated!r}, which the table has: "
-                    "partition by it"
+                    "partition by it",
                 )
+                for each in layout.partition_by
+            ),
+        )
 
     @classmethod
     def generated_columns(cls, layout: Layout) -> list[str]:

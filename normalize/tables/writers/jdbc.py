@@ -604,19 +604,25 @@ def _needed(connection: JdbcConnection, table: JdbcTarget, spec: TableSpec) -> l
 def _check_indexes(
     connection: JdbcConnection, table: JdbcTarget, primary_key: Sequence[str]
 ) -> None:
-    key, indexes = {name.lower() for name in primary_key}, connection.unique_indexes(table.table)
-    if key not in indexes:
-        raise TargetError(
+    key, indexes = {*in_lower(primary_key)}, connection.unique_indexes(table.table)
+    other = [index for index in indexes if index != key and isinstance(connection.dialect, MySql)]
+    refuse(
+        (
+            key not in indexes,
             f"{table} has no unique index on ({', '.join(primary_key)}), which an upsert requires: "
-            "add that primary key"
-        )
-    other_indexes = [index for index in indexes if index != key]
-    if other_indexes and isinstance(connection.dialect, MySql):
-        # ON DUPLICATE KEY UPDATE would overwrite any row with the same value in it.
-        raise TargetError(
-            f"{table} has another unique index, on ({', '.join(sorted(other_indexes[0]))}), with which "
-            "MySQL would update other rows: drop it"
-        )
+            "add that primary key",
+        ),
+        *(
+            (
+                # ON DUPLICATE KEY UPDATE would overwrite any row with the same value in it.
+                index,
+                f"{table} has another unique index, on ({', '.join(sorted(index))}), with which "
+                "MySQL would update other rows: drop it",
+            )
+            for index in other
+        ),
+        error=TargetError,
+    )
 
 
 def _warn_of_losses(
