@@ -247,12 +247,15 @@ def _offsets(spark: SparkSession, query: str, number: int) -> tuple[str, int | N
     execution = running_query(spark, query)
     if execution is None:
         return "", None
-    ranges = []
-    for each in (number - 1, number):
-        entry = execution.offsetLog().get(each)
-        offsets = elements(entry.get().offsets()) if entry.isDefined() else []
-        ranges.append([each.get().json() if each.isDefined() else None for each in offsets])
-    return digest_of(*ranges), count_of(*ranges)
+    start, end = (_logged_offsets(execution, each) for each in (number - 1, number))
+    return digest_of(start, end), count_of(start, end)
+
+
+def _logged_offsets(execution: Any, number: int) -> list[str | None]:
+    """Return the offsets of each source at the end of a micro-batch, as the checkpoint has them."""
+    entry = execution.offsetLog().get(number)
+    offsets = elements(entry.get().offsets()) if entry.isDefined() else []
+    return [each.get().json() if each.isDefined() else None for each in offsets]
 
 
 def count_of(start: list[str | None], end: list[str | None]) -> int | None:
@@ -293,14 +296,9 @@ def end_offsets(spark: SparkSession, batch: Batch) -> dict[str, dict[int, int]]:
     Empty if the query is not running, as for a function that a program calls itself.
     """
     execution = running_query(spark, batch.query)
-    entry = None if execution is None else execution.offsetLog().get(batch.number)
-    if entry is None or not entry.isDefined():
-        return {}
-    ends: dict[str, dict[int, int]] = {}
-    for each in elements(entry.get().offsets()):
-        if each.isDefined():
-            ends |= msgspec.json.decode(each.get().json(), type=_Offsets)
-    return ends
+    offsets = [] if execution is None else _logged_offsets(execution, batch.number)
+    ends = (msgspec.json.decode(each, type=_Offsets) for each in offsets if each is not None)
+    return {topic: partitions for of_source in ends for topic, partitions in of_source.items()}
 
 
 @contextmanager

@@ -262,7 +262,6 @@ class DeltaSink(LakeSink):
     table: DeltaTarget
     location: str = field(init=False)
     """The table's path or URI; empty: the catalog knows it."""
-    _kept: Written | None = field(default=None, init=False)
     _statistics_checked: bool = field(default=False, init=False)
     _int96: dict[str, bool] = field(default_factory=dict, init=False, repr=False)
 
@@ -357,22 +356,13 @@ class DeltaSink(LakeSink):
         """Whether changes should be collected: not if Spark wrote the last micro-batch."""
         if self.written is not None and not self._wrote:
             return False
-        reason = self._unsuitable()
-        if reason:
-            self._note_spark(reason)
+        if reason := self._unsuitable():
+            self.note("spark", reason)
         return not reason
 
     def merge_arrow(self, latest: ArrowRows, spec: TableSpec) -> None:
         with self.conflicts():
             self._merge(latest, spec)
-
-    def _merge(self, latest: DataFrame | ArrowRows, spec: TableSpec) -> None:
-        super()._merge(latest, spec)
-        batch = self._batch()
-        written, name = self.written, self.table.sql_name
-        if batch is not None and written is not None and written != self._kept:
-            self._kept = written
-            show_in_checkpoint(self.spark, batch, WRITERS, name, **written._asdict())
 
     def _write(self, latest: DataFrame | ArrowRows, spec: TableSpec, batch: Batch | None) -> None:
         """Write the changes by delta-rs, or else by Spark.
@@ -395,7 +385,7 @@ class DeltaSink(LakeSink):
         try:
             self._merge_by_delta_rs(latest, spec, batch)
         except _ForSparkError as reason:
-            self._note_spark(str(reason))
+            self.note("spark", str(reason))
             super()._write(latest, spec, batch)
 
     def _merge_by_delta_rs(
@@ -428,7 +418,7 @@ class DeltaSink(LakeSink):
             [spelled.get(name.lower(), name) for name in changes.column_names]
         )
         _require_none(delta_rs.unwritable(table, changes))
-        self._note("delta-rs", "it can write the table, and the changes are small")
+        self.note("delta-rs", "it can write the table, and the changes are small")
         record = batch and (self.commits.application(batch), version_of(batch))
         version, name = table.version(), str(self.table)
         numbers = delta_rs.merge(table, plan, changes, record, name=name, spill=left // 2)
@@ -457,8 +447,7 @@ class DeltaSink(LakeSink):
             return "writer='spark'"
         if is_connect(self.spark):
             return "a session of Spark Connect has no driver here"
-        reason = delta_rs.not_installed()
-        if reason:
+        if reason := delta_rs.not_installed():
             return reason
         if not self._has_location():
             return "the catalog does not have it yet"
@@ -497,27 +486,28 @@ class DeltaSink(LakeSink):
         options = delta_rs.storage_options(self.location, lambda name: settings().get(name))
         return options | dict(self.table.storage_options)
 
-    def _note_spark(self, reason: str) -> None:
-        """Note that Spark writes.
+    def note(self, writer: Writer, reason: str) -> None:
+        """Note which writer writes, and log it if it is another one than before.
 
         Raises
         ------
         TargetError
-            When the user chose delta-rs.
+            When Spark would write, and the user chose delta-rs.
         """
-        if self.table.writer == "delta-rs":
+        if writer == "spark" and self.table.writer == "delta-rs":
             raise TargetError(
                 f"{self.table} cannot be written by delta-rs: {reason}. Remove writer='delta-rs', "
                 "and Spark writes it"
             )
-        self._note("spark", reason)
-
-    def _note(self, writer: Writer, reason: str) -> None:
-        """Note which writer writes, and log it if it is another one than before."""
-        written = Written(writer, reason)
-        if written != self.written:
+        if (writer, reason) != self.written:
             _log.info("%s is written by %s: %s", self.table, writer, reason)
-        self.written = written
+            self.show(Written(writer, reason))
+
+    def show(self, written: Written) -> None:
+        super().show(written)
+        if (batch := self.batch()) is not None:
+            name = self.table.sql_name
+            show_in_checkpoint(self.spark, batch, WRITERS, name, **written._asdict())
 
     # ----------------------------------------------------------------------------------------------
     # what delta-rs damaged in earlier versions of this library

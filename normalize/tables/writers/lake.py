@@ -50,6 +50,7 @@ from normalize.tables.targets import (
     Sink,
     TableTarget,
     TargetError,
+    Written,
 )
 
 _log = logging.getLogger("normalize")
@@ -307,29 +308,47 @@ class LakeSink(Sink):
 
     def _merge(self, latest: DataFrame | ArrowRows, spec: TableSpec) -> None:
         """Write the changes, unless the table has them."""
-        batch = self._batch()
+        batch = self.batch()
         try:
             self._write(latest, spec, batch)
         except spark_error_types(TargetError, OSError) as error:
-            if batch is None or not self._is_committed(batch):
+            is_committed = False
+            with suppress(Exception):  # the writer's error says more
+                is_committed = batch is not None and is_repeat(
+                    batch, self.record(batch), self.table
+                )
+            if batch is None or not is_committed:
                 raise
             reason = f"an error followed the commit of micro-batch {batch.number}: {_reason(error)}"
-            self.written = self.written and self.written._replace(reason=reason)
             _log.warning("%s: %s", self.table, reason)
+            if self.written is not None:
+                self.show(self.written._replace(reason=reason))
+
+    def show(self, written: Written) -> None:
+        """Remember which writer merged the changes, and why."""
+        self.written = written
 
     def _write(self, latest: DataFrame | ArrowRows, spec: TableSpec, batch: Batch | None) -> None:
-        """Write the changes by Spark, unless the table has them."""
-        if not self.has(batch):
-            rows = latest.frame() if isinstance(latest, ArrowRows) else latest
-            self.execute_merge(rows, spec, batch)
+        """Run Spark's ``MERGE``, whose commit carries the micro-batch, unless the table has it."""
+        if self.has(batch):
+            return
+        spark, changes = self.spark, f"changes_{uuid4().hex}"
+        rows = latest.frame() if isinstance(latest, ArrowRows) else latest
+        rows.createTempView(changes)
+        try:
+            with self.recording(batch):
+                merge = merge_statement(spec.plan(), self.table.sql_name, changes)
+                written = spark.sql(merge).collect()
+        finally:
+            spark.catalog.dropTempView(changes)
+        if batch is not None and self.table.skips_repeats and not written:
+            raise ConflictError(
+                f"another driver wrote micro-batch {batch.number}, or a later one, into {self.table}"
+            )
+        self.commits.keep(batch)
 
-    def _is_committed(self, batch: Batch) -> bool:
-        """Return whether the table has a micro-batch, although its writer raised an error."""
-        with suppress(Exception):  # the writer's error says more
-            return is_repeat(batch, self.record(batch), self.table)
-        return False
-
-    def _batch(self) -> Batch | None:
+    def batch(self) -> Batch | None:
+        """Return the running micro-batch, which Python does not see on Spark Connect."""
         return None if is_connect(self.spark) else running_batch(self.spark)
 
     def has(self, batch: Batch | None) -> bool:
@@ -339,23 +358,6 @@ class LakeSink(Sink):
             return False
         log_repeat(batch, self.table)
         return True
-
-    def execute_merge(self, latest: DataFrame, spec: TableSpec, batch: Batch | None) -> None:
-        """Run the ``MERGE``, whose commit carries the micro-batch."""
-        spark, changes = self.spark, f"changes_{uuid4().hex}"
-        latest.createTempView(changes)
-        try:
-            with self.recording(batch):
-                written = spark.sql(
-                    merge_statement(spec.plan(), self.table.sql_name, changes)
-                ).collect()
-        finally:
-            spark.catalog.dropTempView(changes)
-        if batch is not None and self.table.skips_repeats and not written:
-            raise ConflictError(
-                f"another driver wrote micro-batch {batch.number}, or a later one, into {self.table}"
-            )
-        self.commits.keep(batch)
 
     @contextmanager
     def recording(self, batch: Batch | None) -> Iterator[None]:
