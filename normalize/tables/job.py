@@ -85,11 +85,11 @@ from .route import Router, TableSummary
 from .schema import (
     Record,
     TableSchema,
-    how_to_widen,
     ignored_arguments,
     next_schema,
     open_types,
     questions_text,
+    spark_field,
     wider_column,
     with_options,
 )
@@ -156,9 +156,10 @@ class TableRecords:
             ordered.column(name).to_pylist() for name in ("key", "value", "topic")
         )
         samples = dict[str, list[Record]]()
-        for topic, *record in zip(topics, keys, values, headers, strict=True):
-            of = self.summary.table if shard_of is None else shard_of(topic, tuple(record))
-            samples.setdefault(of, []).append(tuple(record))
+        for topic, *parts in zip(topics, keys, values, headers, strict=True):
+            record = tuple(parts)
+            shard = self.summary.table if shard_of is None else shard_of(topic, record)
+            samples.setdefault(shard, []).append(record)
         return samples
 
 
@@ -298,9 +299,9 @@ class TableJob:
         text : str
             The same for ``cdc status``.
         """
-        facts = msgspec.structs.replace(self.schema.facts, verified=verified, verifying=verifying)
-        if facts != self.schema.facts:
-            self._keep(msgspec.structs.replace(self.schema, facts=facts))
+        schema = self.schema.with_facts(verified=verified, verifying=verifying)
+        if schema != self.schema:
+            self._keep(schema)
         if (batch := running_batch(self.query.spark)) is not None:
             show_in_checkpoint(self.query.spark, batch, PROOFS, self.table, progress=text)
             gauges = {"table_differences": float(different)}
@@ -326,8 +327,7 @@ class TableJob:
         most_bytes = None if typed or not sink.takes_arrow else most_changes()
         with table_changes(records.rows, plan, options, most_bytes) as changes:
             rows, result = changes
-            guard = self._checked(result, plan)
-            facts = msgspec.structs.replace(self.schema.facts, guard=guard)
+            facts = self._checked(result, plan)
             if result.rows:
                 columns = self._write(rows, plan, sink, options)
                 facts = msgspec.structs.replace(facts, written=True, columns=columns)
@@ -390,8 +390,8 @@ class TableJob:
             schema = self._with_facts(schema, summary.source_keys, summary.topics)
             self._say(f"new table, {schema.described()}")
         elif added:
-            facts = msgspec.structs.replace(schema.facts, masks=self._masks(schema).facts)
-            schema = msgspec.structs.replace(schema, facts=facts)
+            masks = self._masks(schema).facts
+            schema = schema.with_facts(masks=masks)
             self._keep(schema)
             self._say(f"new columns, {', '.join(map(str, added))}")
         self._schema_changes += bool(added)
@@ -490,8 +490,19 @@ class TableJob:
         columns = wider_column(text, self.schema, samples, self.query.format)
         if columns is None or self._masks(self.schema).kind(columns[0].name) is not None:
             return text
-        sink, file = self.sink(self.target_name()), self.query.store.file(self.table)
-        return f"{text}. {how_to_widen(sink, columns, self.schema, file)}"
+        (column, wide), sink = columns, self.sink(self.target_name())
+        in_key = column.name in self.schema.primary_key
+        statements = sink.widen(spark_field(column), spark_field(wide), in_key=in_key)
+        then = (
+            f"run {'; '.join(statements)}"
+            if statements
+            else f"convert the column of {sink.table}, whose format has no statement for it"
+        )
+        file = self.query.store.file(self.table)
+        return (
+            f"{text}. To widen the column, write {str(wide)!r} into {file}, {then}, and restart the "
+            "query"
+        )
 
     # ----------------------------------------------------------------------------------------------
     # check what the user says
@@ -626,25 +637,24 @@ class TableJob:
             native=decodes_natively(query.kafka),
         )
 
-    def _checked(self, seen: PassSummary, plan: DecodePlan) -> GuardFacts:
-        """Return the guard's facts after a micro-batch, whose records contradict nothing kept."""
-        batch = running_batch(self.query.spark)
-        kept = self.schema.facts.guard
+    def _checked(self, seen: PassSummary, plan: DecodePlan) -> TableFacts:
+        """Return the table's facts after a micro-batch, whose records contradict nothing kept."""
         topics = {each.topic for each in seen.partitions}
-        described = {
-            topic: each for topic, each in self.query.topics(topics).items() if topic in topics
-        }
-        expected = Expected(Identity() if self.routed else plan.identity, described)
-        guard = checked_guard(
-            kept if batch is not None else GuardFacts(),
-            seen.partitions,
-            expected,
-            query="" if batch is None else batch.query,
-            batch=0 if batch is None else batch.number,
+        described = self.query.topics(topics)
+        expected = Expected(
+            Identity() if self.routed else plan.identity,
+            {topic: each for topic, each in described.items() if topic in topics},
         )
+        batch, kept = running_batch(self.query.spark), self.schema.facts.guard
+        if batch is None:
+            # No query reads the records: they are compared with each other.
+            checked_guard(GuardFacts(), seen.partitions, expected, query="", batch=0)
+        else:
+            number = batch.number
+            kept = checked_guard(kept, seen.partitions, expected, query=batch.query, batch=number)
         if not self.routed:
             self._with_facts(self.schema, seen.source_keys, topics)
-        return kept if batch is None else guard
+        return msgspec.structs.replace(self.schema.facts, guard=kept)
 
     # ----------------------------------------------------------------------------------------------
     # change the table, and write the changes
@@ -682,8 +692,8 @@ class TableJob:
                 TableSpec.of(self.policy, fields, self._key(self.schema), validity=validity),
                 written=self.schema.facts.columns,
             )
-            tracked = self.policy.track_history
-            ApplyVersions(spec, (PLACE,), tracked, one_partition=True)(changes, sink)
+            history = ApplyVersions(spec, (PLACE,), self.policy.track_history, one_partition=True)
+            history(changes, sink)
         else:
             spec = self._write_last(rows, sink, written_fields(plan, options))
         sink.table.refresh(self.query.user_session)
@@ -776,18 +786,18 @@ class TableJob:
 
     def _report(self, result: PassSummary, written: Written | None, seconds: float) -> None:
         """Warn of records that were not applied, and publish what was."""
-        counts, records = result.counts, result.counts.get("RECORDS") or 0
-        dropped = {name: counts[name] for name in _NOT_APPLIED if counts.get(name)}
+        counts, records, torn = result.counts, result.counts.get("RECORDS") or 0, result.torn
+        dropped = [name for name in _NOT_APPLIED if counts.get(name)]
         if dropped:
-            shown = (f"{number} records not applied ({name})" for name, number in dropped.items())
+            shown = (f"{counts[name]} records not applied ({name})" for name in dropped)
             _log.warning("%s: %s", self.table, ", ".join(shown))
-        if counts.get(WITHOUT_POSITION):
-            text = (
+        if number := counts.get(WITHOUT_POSITION):
+            _log.warning(
                 "%s: %s changes have no position in the source's log, and replace their rows as "
-                "they arrive"
+                "they arrive",
+                self.table,
+                number,
             )
-            _log.warning(text, self.table, counts[WITHOUT_POSITION])
-        torn = result.torn
         if torn and self.policy.position_column is None and not self._warned_of_torn:
             self._warned_of_torn = True
             _log.warning(
@@ -802,14 +812,15 @@ class TableJob:
             )
         self.records += records
         if records:
-            bad = {name: counts[name] for name in BAD_RECORDS if counts.get(name)}
-            stamps, now = (
-                zip(("oldest", "newest"), result.stamps or (), strict=False),
-                time.time(),
+            now, stamps = time.time(), zip(("oldest", "newest"), result.stamps or (), strict=False)
+            self._publish(
+                records=records,
+                rows=result.rows,
+                bad={name: counts[name] for name in dropped if name in BAD_RECORDS},
+                lag={of: now - stamp / 1000 for of, stamp in stamps},
+                torn=torn,
+                **({} if written is None else written._asdict()),
             )
-            lag = {of: now - stamp / 1000 for of, stamp in stamps}
-            writer = {} if written is None else written._asdict()
-            self._publish(records=records, rows=result.rows, bad=bad, lag=lag, torn=torn, **writer)
         _log.info("%s: %s records applied in %.1f s", self.table, records, seconds)
 
     def _publish(self, **progress: Any) -> None:
