@@ -16,6 +16,7 @@ from pyspark.sql.types import StructField, TimestampType
 
 from cdc_formats.errors import ArgumentError
 from normalize.arguments import check_choice, names_of, refuse
+from normalize.core.arrow import in_utc
 from normalize.core.output import ROW_KIND, SIDE_OUTPUTS
 from normalize.dataframe import (
     has_native_engine,
@@ -44,7 +45,7 @@ from .latest import (
     stored,
 )
 from .layout import in_lower
-from .packed import collected, in_utc, packed, unpacked
+from .packed import collected, packed, unpacked
 from .table_options import DELETED_AT, TableOptions, TablePolicy
 from .table_spec import (
     END_AT,

@@ -53,28 +53,38 @@ def followed(changes: pa.Table) -> pa.Table:
         changes.column(name).to_pylist()
         for name in ("key", ABSENT, ROW_KIND, MOVED, "source", "offset")
     )
-    absent = [text and [flag == "1" for flag in text] for text in texts]
-    columns = max(len(text or "") for text in texts)
-    records = list(zip(sources, offsets, strict=True))
-    rows = follow_moves(keys, moved, [kind == "-D" for kind in kinds], absent, records, columns)
-    # Where no change has a value, nor the target (of a deleted row), the last change has NULL.
+    rows = follow_moves(
+        keys,
+        moved,
+        [kind == "-D" for kind in kinds],
+        [text and [flag == "1" for flag in text] for text in texts],
+        list(zip(sources, offsets, strict=True)),
+        max(len(text or "") for text in texts),
+    )
     last = {key: index for index, key in enumerate(keys)}
-    of_rows = [(last[key], rows[key] or (last[key],) * columns) for key in of_moved]
+    return _written(changes, [(last[key], rows[key]) for key in of_moved])
+
+
+def _written(changes: pa.Table, rows: Sequence[tuple[int, Row]]) -> pa.Table:
+    """Return rows, each with its last change, with the values of the changes that have them."""
+    last, absent, bases = [at for at, _ in rows], list[str | None](), list[bytes | None]()
     written = {
-        name: changes.column(name).take(pa.array([at for at, _ in of_rows], pa.int64()))
+        name: changes.column(name).take(pa.array(last, pa.int64()))
         for name in changes.column_names
         if name != MOVED
     }
+    for at, row in rows:
+        key = changes.column("key")[at].as_py()
+        in_target = [isinstance(value, bytes) for value in row or ()]
+        absent.append("".join("01"[each] for each in in_target) if any(in_target) else None)
+        earlier = (value for value in row or () if isinstance(value, bytes) and value != key)
+        bases.append(next(earlier, None))
+    columns = max((len(row) for _, row in rows if row), default=0)
     for index in range(columns):
-        having = [at if isinstance(row[index], bytes) else row[index] for at, row in of_rows]
+        # Where no change has a value, the last one has NULL.
+        having = [row[index] if row and isinstance(row[index], int) else at for at, row in rows]
         written[f"c{index}"] = changes.column(f"c{index}").take(pa.array(having, pa.int64()))
-    in_target = [[isinstance(value, bytes) for value in row] for _, row in of_rows]
-    flags = ["".join("01"[each] for each in row) for row in in_target]
-    written[ABSENT] = pa.array([text if "1" in text else None for text in flags], pa.string())
-    bases = [
-        next((each for each in row if isinstance(each, bytes) and each != keys[at]), None)
-        for at, row in of_rows
-    ]
+    written[ABSENT] = pa.array(absent, pa.string())
     return pa.table({**written, BASE: pa.array(bases, pa.binary())})
 
 

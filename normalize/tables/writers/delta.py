@@ -30,6 +30,7 @@ from pyspark.sql.types import StructField, StructType
 from cdc_formats.errors import ArgumentError, SchemaError
 from cdc_formats.values.schema import backquoted
 from normalize.arguments import check_choice, refuse
+from normalize.core.arrow import in_utc
 from normalize.core.output import ROW_KIND
 from normalize.monitoring.progress import WRITERS
 from normalize.spark.files import Files
@@ -54,7 +55,6 @@ from normalize.tables.layout import (
     sql_property,
 )
 from normalize.tables.merge import ABSENT_COLUMN
-from normalize.tables.packed import in_utc
 from normalize.tables.table_spec import TableSpec
 from normalize.tables.targets import (
     ArrowRows,

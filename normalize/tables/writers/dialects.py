@@ -50,8 +50,8 @@ class Dialect:
     """
 
     binary_collation: str = ""
+    driver: str = "org.postgresql.Driver"
 
-    driver: ClassVar[str] = "org.postgresql.Driver"
     quote: ClassVar[str] = '"'
     missing_table: ClassVar[str] = "42P01"
     # The server converts text to the column's type: dates and times, and json, uuid, enums, inet
@@ -426,9 +426,9 @@ class Dialect:
 
 @dataclass(frozen=True)
 class MySql(Dialect):
-    """MySQL and MariaDB, with MySQL's driver."""
+    """MySQL and MariaDB."""
 
-    driver: ClassVar[str] = "com.mysql.cj.jdbc.Driver"
+    driver: str = "com.mysql.cj.jdbc.Driver"
     quote: ClassVar[str] = "`"
     missing_table: ClassVar[str] = "42S02"
     end_others: ClassVar[str] = ""
@@ -540,14 +540,8 @@ class MySql(Dialect):
         return f"ON DUPLICATE KEY UPDATE {sets}"
 
 
-@dataclass(frozen=True)
-class MariaDb(MySql):
-    """MariaDB's dialect: MySQL's, with MariaDB's driver."""
-
-    driver: ClassVar[str] = "org.mariadb.jdbc.Driver"
-
-
 def dialect_of(url: str) -> Dialect:
     """Return the dialect of a JDBC URL."""
-    kinds = {"jdbc:mysql:": MySql, "jdbc:mariadb:": MariaDb}
-    return next((kind() for prefix, kind in kinds.items() if url.startswith(prefix)), Dialect())
+    if url.startswith("jdbc:mariadb:"):
+        return MySql(driver="org.mariadb.jdbc.Driver")
+    return MySql() if url.startswith("jdbc:mysql:") else Dialect()
