@@ -16,7 +16,6 @@ from pyspark.sql.types import StructField, TimestampType
 
 from cdc_formats.errors import ArgumentError
 from normalize.arguments import check_choice, names_of, refuse
-from normalize.core.arrow import in_utc
 from normalize.core.output import ROW_KIND, SIDE_OUTPUTS
 from normalize.dataframe import (
     has_native_engine,
@@ -25,7 +24,7 @@ from normalize.dataframe import (
     require_distinct,
 )
 from normalize.monitoring.explain_error import explain_error
-from normalize.spark.plans import partition_count, plan_of
+from normalize.spark.plans import in_utc, partition_count, plan_of
 from normalize.spark.sessions import is_connect, java_error_types
 from normalize.spark_versions import check_version
 

@@ -62,13 +62,13 @@ from normalize.decode.last_changes import (
     LastOfKeys,
     merge_pass,
 )
+from normalize.decode.moves import BASE, followed
 from normalize.decode.plan import DecodePlan, needed_columns
 from normalize.monitoring.watch import COLUMN, read_counts
 from normalize.spark.plans import partition_count, rows_of
 
 from .latest import stored
 from .merge import ABSENT_COLUMN, BASE_COLUMN
-from .moves import BASE, followed
 from .packed import Pass, batches_in, collected, packed
 
 SUMMARY = "__summary"

@@ -36,7 +36,7 @@ from cdc_formats.errors import (
 from cdc_formats.events import Ignored
 from cdc_formats.values.masks import Masks
 from cdc_formats.values.schema import Column, quote
-from normalize.arguments import names_of
+from normalize.arguments import names_of, refuse
 from normalize.core.arrow import spark_ddl
 from normalize.core.guard import Expected, Identity
 from normalize.core.output import ROW_KIND
@@ -859,9 +859,18 @@ def require_free_names(
         (policy.shard_column, "shard_column", "shard_column"),
     ]
     names = {name.lower(): name for name in {*schema.names, *schema.primary_key, *policy.select}}
-    for name, what, option in own:
-        if name is not None and (taken := names.get(name.lower())):
-            raise SyncError(f"its column {quote(taken)} has the name of {what}: {remedy(option)}")
+    refuse(
+        *(
+            (
+                name.lower() in names,
+                f"its column {quote(names.get(name.lower(), name))} has the name of {what}: "
+                f"{remedy(option)}",
+            )
+            for name, what, option in own
+            if name is not None
+        ),
+        error=SyncError,
+    )
 
 
 def require_written(schema: TableSchema, policy: TablePolicy, of: type[TableTarget]) -> None:

@@ -30,12 +30,11 @@ from pyspark.sql.types import StructField, StructType
 from cdc_formats.errors import ArgumentError, SchemaError
 from cdc_formats.values.schema import backquoted
 from normalize.arguments import check_choice, refuse
-from normalize.core.arrow import in_utc
 from normalize.core.output import ROW_KIND
 from normalize.monitoring.progress import WRITERS
 from normalize.spark.files import Files
 from normalize.spark.memory import available_memory
-from normalize.spark.plans import delta_snapshot, estimated_bytes
+from normalize.spark.plans import delta_snapshot, estimated_bytes, in_utc
 from normalize.spark.sessions import hadoop_conf, is_connect
 from normalize.tables.batches import (
     Batch,
@@ -297,13 +296,18 @@ class DeltaSink(LakeSink):
             default = self.spark.conf.get(_MAPPING_OF_NEW_TABLES, "none") or "none"
         if properties.get(_MAPPING, default) != "none":
             return
-        for path in paths_of(fields):
-            if _RESERVED.intersection(path[-1]):
-                raise SchemaError(
+        refuse(
+            *(
+                (
+                    _RESERVED.intersection(path[-1]),
                     f"the column {'.'.join(path)!r} of {self.table} has one of the characters "
                     "' ,;{}()\\n\\t=' in its name: rename it, or create the table with "
-                    f"{_MAPPING}=name (in this session, by {_MAPPING_OF_NEW_TABLES}=name)"
+                    f"{_MAPPING}=name (in this session, by {_MAPPING_OF_NEW_TABLES}=name)",
                 )
+                for path in paths_of(fields)
+            ),
+            error=SchemaError,
+        )
 
     def _record_settings(self, batch: Batch) -> dict[str, str]:
         return {

@@ -27,6 +27,7 @@ from pyspark.sql.types import ArrayType, DataType, MapType, StructField, StructT
 
 from cdc_formats.errors import ArgumentError, SchemaError, printable
 from cdc_formats.values.schema import backquoted, name_parts
+from normalize.arguments import refuse
 from normalize.core.output import ROW_KIND
 from normalize.dataframe import type_ddl
 from normalize.monitoring.watch import Notice, log
@@ -198,13 +199,19 @@ class LakeSink(Sink):
     def needed(self, spec: TableSpec) -> list[str]:
         table, existing = self.table, self._schema()
         spec = written_spec(table, spec, None if existing is None else existing.fieldNames())
-        for name in (table.name, *map(".".join, paths_of(spec.fields))):
-            if "${" in name and self.spark.conf.get(_SUBSTITUTE) == "true":
-                # With the value of a setting or an environment variable.
-                raise SchemaError(
+        is_substituted = self.spark.conf.get(_SUBSTITUTE) == "true"
+        refuse(
+            *(
+                (
+                    # With the value of a setting or an environment variable.
+                    "${" in name and is_substituted,
                     f"Spark would replace ${{...}} in the name {name!r}: rename it, or set "
-                    f"{_SUBSTITUTE}=false"
+                    f"{_SUBSTITUTE}=false",
                 )
+                for name in (table.name, *map(".".join, paths_of(spec.fields)))
+            ),
+            error=SchemaError,
+        )
         self._require_types(_kinds(spec.fields))
         if existing is None:
             if not spec.create:

@@ -15,7 +15,8 @@ import pyarrow as pa
 
 from normalize.core.fold_columns import Ints
 from normalize.core.output import ROW_KIND
-from normalize.decode.last_changes import (
+
+from .last_changes import (
     ABSENT,
     MOVED,
     moved_keys,
