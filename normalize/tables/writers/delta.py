@@ -149,12 +149,12 @@ class DeltaTarget(LakeTarget):
         require_absolute(self.name)
         if self.writer is not None:
             check_choice("writer", self.writer, ("spark", "delta-rs"))
-        reason = "" if self.writer == "spark" else delta_rs.not_installed()
+        # The first call warns of an untested version, whichever writes.
+        missing = "" if self.writer == "spark" else delta_rs.not_installed()
         if self.writer == "delta-rs":
-            if is_path(self.name) and not self.only_writer:
-                reason = reason or delta_rs.unsafe_storage(self.name)
-            if reason:
-                raise ArgumentError(f"writer='delta-rs' cannot be used for {self.name}: {reason}")
+            is_shared = is_path(self.name) and not self.only_writer
+            reason = missing or (delta_rs.unsafe_storage(self.name) if is_shared else "")
+            refuse((reason, f"writer='delta-rs' cannot be used for {self.name}: {reason}"))
 
     @property
     def parts(self) -> tuple[str, ...]:

@@ -488,15 +488,8 @@ class LakeSink(Sink):
         if remove and deleted is None:
             return replaced
         if remove and deleted is not None:
-            now = F.coalesce(F.col(backquoted(deleted)), F.current_timestamp())
-            missing = missing.select(
-                *(
-                    (now if each.lower() == deleted.lower() else F.col(backquoted(each))).alias(
-                        each
-                    )
-                    for each in names
-                )
-            )
+            first = F.coalesce(F.col(backquoted(deleted)), F.current_timestamp())
+            missing = missing.withColumn(deleted, first)
         return replaced.unionByName(missing)
 
     @contextmanager
