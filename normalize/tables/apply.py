@@ -270,8 +270,7 @@ def _checked(
     """Return the table and what applies a micro-batch, after the checks that need no rows."""
     key, order = names_of(keys, "keys"), names_of(order_by, "order_by")
     sequence, listed = names_of(sequence_by, "sequence_by"), names_of(column_list, "column_list")
-    tracked = names_of(track_history, "track_history")
-    options = TableOptions(track_history=tracked, **table_options)
+    options = TableOptions(track_history=names_of(track_history, "track_history"), **table_options)
     check_version(df.sparkSession, tables=True)
     require_changelog(df)
     table = target if isinstance(target, TableTarget) else lake_target(df.sparkSession, target)
@@ -298,8 +297,11 @@ def _checked(
 
 def _written(df: DataFrame, column_list: Sequence[str], order: Sequence[str]) -> list[StructField]:
     """Return the columns to write, which the DataFrame has, as well as those of the order."""
-    own = (ROW_KIND, *SIDE_OUTPUTS)
-    fields = {field.name: field for field in df.schema.fields if field.name not in own}
+    fields = {
+        field.name: field
+        for field in df.schema.fields
+        if field.name not in (ROW_KIND, *SIDE_OUTPUTS)
+    }
     for name in (*column_list, *order):
         if name not in fields:
             raise ArgumentError(f"the DataFrame has no column {name!r}; it has {', '.join(fields)}")

@@ -125,8 +125,9 @@ def is_repeat(batch: Batch, record: Record | None, table: object) -> bool:
 
 def log_repeat(batch: Batch, table: object) -> None:
     """Log that a micro-batch is not written again."""
-    text = "%s has micro-batch %s of the query already: it is not written again"
-    _log.info(text, table, batch.number)
+    _log.info(
+        "%s has micro-batch %s of the query already: it is not written again", table, batch.number
+    )
 
 
 def version_of(batch: Batch) -> int:

@@ -516,8 +516,7 @@ def table_changes(
             )
             of_moved = records.mapInArrow(of_keys, _ddl(_layout(plan, options))).toArrow()
             moved = ArrowChanges.of_moved(of_moved, plan, options)
-            frame = moved.frame(records.sparkSession)
-            rows = rows.unionByName(frame, allowMissingColumns=True)
+            rows = rows.unionByName(moved.frame(records.sparkSession), allowMissingColumns=True)
             summary.rows += moved.rows.num_rows
         yield rows, summary
 

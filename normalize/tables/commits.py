@@ -332,8 +332,9 @@ class OwnCommits:
         run = batch.query, spark.sparkContext.getLocalProperty("spark.jobGroup.id")
         if self._run != run or self._files is None:
             self._run, self._files = run, Files(spark, raw=True)
-            folders = (f"{_FOLDER}/{turn}" for turn in (0, 1))
-            paths = (checkpoint_file(spark, batch, each, self.sql_name) for each in folders)
+            paths = (
+                checkpoint_file(spark, batch, f"{_FOLDER}/{turn}", self.sql_name) for turn in (0, 1)
+            )
             self._paths = tuple(filter(None, paths))
             texts = [self._files.read(each) for each in self._paths if self._files.exists(each)]
             # A query may have been killed while it wrote one.

@@ -320,8 +320,8 @@ class TableJob:
         self._note_decoder(plan)
         position, ids = self.policy.position_column, dict[str, str]()
         if position is not None and not plan.positions:
-            described = self.query.topics(records.summary.topics)
-            ids = {name: topic.topic_id for name, topic in described.items()}
+            topics = self.query.topics(records.summary.topics)
+            ids = {name: topic.topic_id for name, topic in topics.items()}
         options = ChangeOptions(self.policy.shard, self.policy.is_history, position, ids)
         typed = options.every or self.policy.is_computed or isinstance(records.rows, pa.Table)
         most_bytes = None if typed or not sink.takes_arrow else most_changes()
@@ -448,8 +448,9 @@ class TableJob:
         self.schema = schema
 
     def _say(self, text: str) -> None:
-        file = self.query.store.file(self.table)
-        _log.warning("%s: %s. Edit %s to change it", self.table, text, file)
+        _log.warning(
+            "%s: %s. Edit %s to change it", self.table, text, self.query.store.file(self.table)
+        )
 
     def _open_questions(self, schema: TableSchema, known: Collection[str] = ()) -> dict[str, str]:
         return open_types(schema, self.policy, self._masks(schema), known)
@@ -538,7 +539,7 @@ class TableJob:
         else:
             written = (column for column in policy.declared if policy.writes(column.name))
             kept = TableSchema(self.table, tuple(written), key)
-        position, positions = self.policy.position_column, kept.facts.position_column
+        position, positions = policy.position_column, kept.facts.position_column
         if positions and position is None:
             _log.warning(
                 "%s: position_column is not set, and its rows have positions in %r: rows that "
@@ -548,7 +549,7 @@ class TableJob:
             )
         with wrong_options(argument):
             require_same_positions(positions, position or "", file)
-            require_same_options(kept.facts.options, self.policy.facts, file)
+            require_same_options(kept.facts.options, policy.facts, file)
             self.require_usable(kept)
 
     def require_usable(self, schema: TableSchema) -> None:
@@ -566,9 +567,9 @@ class TableJob:
         """
         if schema.columns and schema.columns == self._usable:
             return
-        require_free_names(schema, self.policy, self.remedy)
-        require_written(schema, self.policy, self.of)
         policy = self.policy
+        require_free_names(schema, policy, self.remedy)
+        require_written(schema, policy, self.of)
         if policy.is_computed:
             columns = schema.columns and result_columns(schema.columns, self._masks(schema))
             shard = [] if policy.shard is None or not columns else [policy.shard]
@@ -584,8 +585,9 @@ class TableJob:
         ChangelogError
         """
         self.require_usable(schema)
-        spec = self.required_columns(self._fields(schema), self._key(schema))
-        self.sink(self.target_name()).needed(spec)
+        self.sink(self.target_name()).needed(
+            self.required_columns(self._fields(schema), self._key(schema))
+        )
 
     # ----------------------------------------------------------------------------------------------
     # the changes
@@ -824,16 +826,14 @@ class TableJob:
         _log.info("%s: %s records applied in %.1f s", self.table, records, seconds)
 
     def _publish(self, **progress: Any) -> None:
-        batch = running_batch(self.query.spark)
-        if batch is not None:
-            questions = len(self._open_questions(self.schema)) if self.owns_target else 0
+        if (batch := running_batch(self.query.spark)) is not None:
             publish(
                 TableProgress(
                     query=batch.query,
                     table=self.table,
                     batch=batch.number,
                     schema_changes=self._schema_changes,
-                    open_questions=questions,
+                    open_questions=len(self._open_questions(self.schema)) * self.owns_target,
                     **progress,
                 )
             )
@@ -849,11 +849,11 @@ def require_free_names(
     ------
     SyncError
     """
-    reserved = (ROW_KIND, ABSENT_COLUMN, BASE_COLUMN, PLACE, SUMMARY)
-    versions = (START_AT, END_AT) if policy.is_history else ()
+    of_query = (ROW_KIND, ABSENT_COLUMN, BASE_COLUMN, PLACE, SUMMARY)
+    of_history = (START_AT, END_AT) if policy.is_history else ()
     own = [
-        *((name, "a column of the query", "exclude_columns") for name in reserved),
-        *((name, "a column of a history", "exclude_columns") for name in versions),
+        *((name, "a column of the query", "exclude_columns") for name in of_query),
+        *((name, "a column of a history", "exclude_columns") for name in of_history),
         (policy.position_column, "position_column", "position_column"),
         (policy.deleted_column, "deleted_column", "deleted_column"),
         (policy.shard_column, "shard_column", "shard_column"),

@@ -113,8 +113,11 @@ class Layout:
             name: str(value).lower() if isinstance(value, bool) else str(value)
             for name, value in of.items()
         }
-        fields = tuple(map(PartitionField.of, names_of(partition_by)))
-        return cls(fields, names_of(cluster_by), tuple(properties.items()))
+        return cls(
+            tuple(map(PartitionField.of, names_of(partition_by))),
+            names_of(cluster_by),
+            tuple(properties.items()),
+        )
 
     def or_of(self, database: Layout, columns: Collection[str]) -> Layout:
         """Return the layout of a table, with what it does not say from its database.
@@ -128,8 +131,8 @@ class Layout:
             order if {*in_lower(order)} <= has else (),
         )
         laid = self if self.partition_by or self.cluster_by else default
-        merged = {**dict(database.properties), **dict(self.properties)}
-        return replace(laid, properties=tuple(merged.items()))
+        properties = dict(database.properties) | dict(self.properties)
+        return replace(laid, properties=tuple(properties.items()))
 
     def require_columns(self, columns: Collection[str]) -> None:
         """Raise an error for a column that the table lacks.

@@ -224,8 +224,8 @@ def _removal(deleted: str | None, position: str | None) -> Clause:
         # The first delete counts, also if its micro-batch is repeated.
         first = _and(Sql(_REMOVED), Sql("{} IS NULL", (("t", deleted),)))
         return Clause("update", first, {deleted: _changed(deleted)})
-    earliest = Sql("coalesce({}, {})", _both(deleted))
-    return Clause("update", Sql(_REMOVED), {deleted: earliest, position: _changed(position)})
+    times = {deleted: Sql("coalesce({}, {})", _both(deleted)), position: _changed(position)}
+    return Clause("update", Sql(_REMOVED), times)
 
 
 def _changed(name: str) -> Sql:

@@ -186,8 +186,7 @@ def written_spec(table: Any, spec: TableSpec, names: Iterable[str] | None) -> Ta
     """
     if names is None or spec.on_new_column != "ignore":
         return spec
-    lacking = spec.lacking(names)
-    ignored = [field.name for field in lacking if field.name not in spec.required]
+    ignored = [each.name for each in spec.lacking(names) if each.name not in spec.required]
     if ignored:
         text = (
             f"{table} has no column {shown_names(ignored)}, which the changes have: it is not "

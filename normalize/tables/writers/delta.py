@@ -335,8 +335,7 @@ class DeltaSink(LakeSink):
     def record(self, batch: Batch) -> Record | None:
         if not self._wrote:
             return super().record(batch)
-        table = delta_rs.open_table(self.location, self._options())
-        return self._checked_record(table, batch)
+        return self._checked_record(delta_rs.open_table(self.location, self._options()), batch)
 
     def _checked_record(self, table: DeltaTable, batch: Batch) -> Record | None:
         """Return the record in a version of a table, which has the query's last commit.
@@ -402,8 +401,7 @@ class DeltaSink(LakeSink):
         left = available_memory()
         size = rows.table.nbytes if isinstance(rows, ArrowRows) else estimated_bytes(rows)
         _require_none(_too_large("the changes have", size, most_changes(left)))
-        names = [each["name"] for each in delta_rs.column_fields(table)]
-        spelled = {name.lower(): name for name in names}
+        spelled = {each["name"].lower(): each["name"] for each in delta_rs.column_fields(table)}
         plan = spec.plan(lambda name: spelled.get(name.lower(), name))
         most = left // _SHARE_OF_FILES
         if self.table.writer is None:
@@ -510,8 +508,7 @@ class DeltaSink(LakeSink):
     def show(self, written: Written) -> None:
         super().show(written)
         if (batch := self.batch()) is not None:
-            name = self.table.sql_name
-            show_in_checkpoint(self.spark, batch, WRITERS, name, **written._asdict())
+            show_in_checkpoint(self.spark, batch, WRITERS, self.table.sql_name, **written._asdict())
 
     # ----------------------------------------------------------------------------------------------
     # what delta-rs damaged in earlier versions of this library
@@ -541,8 +538,7 @@ class DeltaSink(LakeSink):
             return ""
         options = self._options()
         try:
-            table = delta_rs.open_table(self.location, options)
-            wrong = delta_rs.wrong_statistics(table, options)
+            wrong = delta_rs.wrong_statistics(delta_rs.open_table(self.location, options), options)
         except Exception as error:
             _log.info("the statistics of %s are not checked: %s", self.table, str(error)[:200])
             return ""

@@ -241,8 +241,9 @@ class Dialect:
         )
         steps = []
         if plan.position is not None:
-            positions = column("s", plan.position), column("t", plan.position)
-            redelivered = redelivery_condition(*positions)
+            redelivered = redelivery_condition(
+                column("s", plan.position), column("t", plan.position)
+            )
             steps.append((self.delete_from("s", tables, same, redelivered), False))
         if any(clause.fails for clause in plan.clauses):
             steps.append((self._failing(plan, tables, base, column), True))
@@ -261,8 +262,7 @@ class Dialect:
                 steps.append((self.update("t", tables, same, values, when), False))
             elif before is not None and (before.when, before.values) == clause[1:3]:
                 # An update and an insert of the same rows are one statement.
-                updated = self.or_update(plan.primary_key, clause.values)
-                steps[-1] = f"{inserted} {updated}", False
+                steps[-1] = f"{inserted} {self.or_update(plan.primary_key, clause.values)}", False
             else:
                 stored = f"SELECT 1 FROM {self.table(table)} AS t WHERE {same}"
                 steps.append((f"{inserted} AND NOT EXISTS ({stored})", False))
@@ -525,8 +525,8 @@ class MySql(Dialect):
         condition: str,
     ) -> str:
         sets = ", ".join(f"{alias}.{column} = {value}" for column, value in values.items())
-        joined = " JOIN ".join(self._joined(alias, tables))
-        return f"UPDATE {joined} ON {same} SET {sets} WHERE {condition}"
+        joined = f"{' JOIN '.join(self._joined(alias, tables))} ON {same}"
+        return f"UPDATE {joined} SET {sets} WHERE {condition}"
 
     def delete_from(self, alias: str, tables: Mapping[str, str], same: str, condition: str) -> str:
         joined = " JOIN ".join(self._joined(alias, tables))

@@ -107,8 +107,10 @@ class IcebergSink(LakeSink):
     def _stored_layout(self) -> StoredLayout:
         properties = properties_of(self.spark, self.table)
         order = properties.get("sort-order", "").replace(" ASC NULLS FIRST", "")
-        rows = self.spark.sql(f"DESCRIBE TABLE {self.table.sql_name}").collect()
-        described = [tuple(row)[:2] for row in rows]
+        described = [
+            tuple(row)[:2]
+            for row in self.spark.sql(f"DESCRIBE TABLE {self.table.sql_name}").collect()
+        ]
         heads = [
             index for index, (each, _) in enumerate(described) if each.startswith("# Partition")
         ]

@@ -382,8 +382,7 @@ class DatabaseSink(Sink):
             drop = f"DROP TABLE IF EXISTS {connection.dialect.table(name)}"
             connection.end_others(name)
             connection.execute(drop)
-            has_bases = BASE_COLUMN in rows.columns
-            staged = self._staging(connection, name, spec, with_bases=has_bases)
+            staged = self._staging(connection, name, spec, with_bases=BASE_COLUMN in rows.columns)
             try:
                 staged.create(spec)
                 staged.fill(rows, spec)

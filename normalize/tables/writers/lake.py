@@ -579,8 +579,8 @@ def provider_of(spark: SparkSession, name: str) -> str:
 
 def properties_of(spark: SparkSession, table: LakeTarget) -> dict[str, str]:
     """Return the properties of a table."""
-    rows = spark.sql(f"SHOW TBLPROPERTIES {table.sql_name}").collect()
-    return {row["key"]: row["value"] for row in rows}
+    properties = spark.sql(f"SHOW TBLPROPERTIES {table.sql_name}").collect()
+    return {row["key"]: row["value"] for row in properties}
 
 
 def _conflict(error: Any, table: LakeTarget) -> str:
