@@ -191,7 +191,7 @@ _ranges: dict[str, tuple[tuple[str | None, int], tuple[str, int | None]]] = {}
 
 
 def show_in_checkpoint(
-    spark: SparkSession, batch: Batch, folder: str, table: str, **values: str
+    spark: SparkSession, batch: Batch | None, folder: str, table: str, **values: str
 ) -> None:
     """Write a table's file into a running query's checkpoint, over an earlier one.
 
@@ -200,15 +200,15 @@ def show_in_checkpoint(
     Parameters
     ----------
     spark : SparkSession
-    batch : Batch
-        A micro-batch of the query.
+    batch : Batch or None
+        A micro-batch of the query; None: nothing is written.
     folder : str
         A folder in the checkpoint that Spark does not use.
     table : str
     **values : str
         What the file has besides the table.
     """
-    file = checkpoint_file(spark, batch, folder, table)
+    file = None if batch is None else checkpoint_file(spark, batch, folder, table)
     if file is None:
         return
     text = msgspec.json.encode({"table": table, **values}).decode()

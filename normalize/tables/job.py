@@ -342,8 +342,7 @@ class TableJob:
             return
         self._noted, text, spark = plan, decoder_of(plan), self.query.spark
         _log.info("%s is decoded by %s", self.table, text)
-        if (batch := running_batch(spark)) is not None:
-            show_in_checkpoint(spark, batch, DECODERS, self.table, decoder=text)
+        show_in_checkpoint(spark, running_batch(spark), DECODERS, self.table, decoder=text)
 
     def sink(self, name: str) -> Sink:
         """Return what writes the target with a name, or a table beside it, in this run."""

@@ -507,8 +507,8 @@ class DeltaSink(LakeSink):
 
     def show(self, written: Written) -> None:
         super().show(written)
-        if (batch := self.batch()) is not None:
-            show_in_checkpoint(self.spark, batch, WRITERS, self.table.sql_name, **written._asdict())
+        name, batch = self.table.sql_name, self.batch()
+        show_in_checkpoint(self.spark, batch, WRITERS, name, **written._asdict())
 
     # ----------------------------------------------------------------------------------------------
     # what delta-rs damaged in earlier versions of this library
