@@ -149,7 +149,6 @@ class DeltaTarget(LakeTarget):
         require_absolute(self.name)
         if self.writer is not None:
             check_choice("writer", self.writer, ("spark", "delta-rs"))
-        # The first call warns of an untested version, whichever writes.
         missing = "" if self.writer == "spark" else delta_rs.not_installed()
         if self.writer == "delta-rs":
             is_shared = is_path(self.name) and not self.only_writer

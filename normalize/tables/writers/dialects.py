@@ -47,6 +47,8 @@ class Dialect:
     binary_collation : str
         The collation of text in a created primary key, which distinguishes ``a``, ``A`` and ``a``
         with a trailing blank.
+    driver : str
+        The class of the JDBC driver.
     """
 
     binary_collation: str = ""
