@@ -235,13 +235,11 @@ class TableChanges(HeldChanges):
             [(column.name, arrow_type(column.type)) for column in _layout(plan, options)]
         )
         self.key = key_indices(plan.result_columns, plan.unique_key)
-        self.by_shard = options.shard_column is not None
         self.reader: AnyColumns | None = None
         with suppress(InferenceError):  # a format without samples names no key
             self.reader = AnyColumns(plan.format)
-        self.table_parts = plan.format.traits.table_parts
-        self.has_position, self.topic_ids = options.position_column is not None, options.topic_ids
-        self.summary, self.partitions = summary, dict[tuple[str, int], PartitionSummary]()
+        self.plan, self.options, self.summary = plan, options, summary
+        self.partitions = dict[tuple[str, int], PartitionSummary]()
         self.moved: list[bytes | None] = []
         super().__init__(output, key_groups, shape, row_order=None)
         self.last = LastOfKeys(keeps_deleted=True)
@@ -305,13 +303,14 @@ class TableChanges(HeldChanges):
     def _hold(
         self, source: str, offsets: Any, changes: pa.RecordBatch, partials: Sequence[Partial] = ()
     ) -> None:
-        if self.by_shard:
+        if self.options.shard_column is not None:
             names = [
                 changes.column(f"m{at}").to_pylist() for at in range(len(self.output.metadata))
             ]
             # The topic's name where messages do not name their source table.
             topic = source.rpartition("[")[0]
-            shards = [source_id(self.table_parts(of)) or topic for of in zip(*names, strict=True)]
+            parts = self.plan.format.traits.table_parts
+            shards = [source_id(parts(of)) or topic for of in zip(*names, strict=True)]
             prefixes = [
                 shard.encode() + _END_OF_SHARD for shard in shards or [topic] * len(changes)
             ]
@@ -335,10 +334,10 @@ class TableChanges(HeldChanges):
             of_stored(column.type, changes.column(f"c{index}"))
             for index, column in enumerate(self.output.columns)
         ]
-        has_deletes = pc.any(deleted).as_py()
-        if self.by_shard or has_deletes:
+        by_shard, has_deletes = self.options.shard_column is not None, pc.any(deleted).as_py()
+        if by_shard or has_deletes:
             keys = changes.column("key").to_pylist()
-        if self.by_shard:
+        if by_shard:
             split = [key.split(_END_OF_SHARD, 1) for key in keys]
             columns.append(pa.array([shard.decode() for shard, _ in split], pa.string()))
             keys = [key for _, key in split]
@@ -353,7 +352,7 @@ class TableChanges(HeldChanges):
         arrays = dict(zip(changes.schema.names, changes.columns, strict=True))
         arrays |= {f"c{index}": column for index, column in enumerate(columns)}
         arrays[ROW_KIND] = pc.if_else(deleted, "-D", "+U")
-        if self.has_position and not self.shape.positions:
+        if self.options.position_column is not None and not self.shape.positions:
             arrays[POSITION] = self._kafka_positions(changes)
         nulls = partial(pa.nulls, len(changes))
         return pa.RecordBatch.from_arrays(
@@ -366,10 +365,10 @@ class TableChanges(HeldChanges):
 
     def _kafka_positions(self, changes: pa.RecordBatch) -> pa.Array:
         """Return the position of each change in its topic."""
-        names = "source", "offset", "stamp"
+        names, ids = ("source", "offset", "stamp"), self.options.topic_ids
         places = zip(*(changes.column(name).to_pylist() for name in names), strict=True)
         positions = (
-            kafka_position(source, self.topic_ids.get(source.rpartition("[")[0], ""), offset, stamp)
+            kafka_position(source, ids.get(source.rpartition("[")[0], ""), offset, stamp)
             for source, offset, stamp in places
         )
         return pa.array(map(stored_position, positions), pa.binary())
