@@ -21,7 +21,7 @@ from normalize.arguments import check_choice, names_of, refuse, seconds_of
 from normalize.dataframe import table_columns
 
 from .expressions import COMPUTED_PROPERTY
-from .layout import NO_LAYOUT, Layout, Properties, in_lower
+from .layout import NO_LAYOUT, Layout, Properties
 
 AS_IS, QUESTION = "as_is", "?"
 """What `TableOptions.types` has for a type that is right as it is inferred, and for an unanswered
@@ -360,7 +360,7 @@ class TablePolicy(TableOptions):
                 "no position: write the condition into a view",
             ),
             (
-                has_position and in_lower([f"{position}"]) == in_lower([f"{deleted}"]),
+                has_position and (position or "").lower() == (deleted or "").lower(),
                 f"deleted_column and position_column are both {position!r}: pass another name",
             ),
         )
