@@ -238,7 +238,8 @@ class PartialRows:
     def _read_again(self, value: bytes, index: int) -> tuple[Any, Any, bool]:
         """Return a row and its changed columns, also undeclared ones, and whether there are any."""
         message = read_object(value)
-        row, old = message.get("data") or message.get("old"), message.get("old")
+        old: Any = message.get("old")
+        row: Any = message.get("data") or old
         if not self.in_arrays:
             return row, old, old is not None
         changed = old and old[index]
