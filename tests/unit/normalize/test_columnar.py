@@ -1146,6 +1146,7 @@ def test_a_name_that_no_struct_can_have_gives_the_same(identifier: str, name: st
         "dms-json": [{"data": row, "metadata": {"operation": op}} for op in ("insert", "delete")],
         "op-json": [{"op": op, **row} for op in "ID"],
         "cockroachdb-json": [{"after": after} for after in (row, None)],
+        "ticdc-simple-json": [{"type": "INSERT", "data": row}, {"type": "DELETE", "old": row}],
     }
     if identifier in by_hand:
         records = [(b"[1]", json.dumps(message).encode()) for message in by_hand[identifier]]
