@@ -291,9 +291,10 @@ class MessageReader:
         if all(values) and not deletes:
             return list(range(len(values))), [], []
         deleting = set(deletes)
-        others = [place for place in range(len(values)) if place not in deleting]
-        present = [place for place in others if values[place]]
-        return present, [place for place in others if not values[place]], deletes
+        # A pass over the values costs less than to look single ones up.
+        others = [each for each in enumerate(values) if each[0] not in deleting]
+        present = [place for place, value in others if value]
+        return present, [place for place, value in others if not value], deletes
 
     def _bare(
         self,
