@@ -12,6 +12,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from bench.flink import _OPENED, HEAP, OPTIONS, compiled_class, flink_jars
 from normalize import local_kafka
@@ -138,9 +139,10 @@ class FlinkCopy:
             if self._process.poll() is not None:
                 log = self._log.read_text(errors="replace")
                 raise RuntimeError(f"Flink failed; the end of its log:\n{log[-5000:]}")
-            answer = admin.list_consumer_group_offsets([group])[_GROUP].result()
-            offsets = {each.topic: each.offset for each in answer.topic_partitions}
-            if all(offsets[topic] >= count for topic, count in zip(TOPICS, records, strict=True)):
+            offsets = _committed(admin, group)
+            if all(
+                offsets.get(topic, 0) >= count for topic, count in zip(TOPICS, records, strict=True)
+            ):
                 return time.time()
             time.sleep(0.2)
 
@@ -148,6 +150,19 @@ class FlinkCopy:
         """End Flink."""
         self._process.terminate()
         self._process.wait()
+
+
+def _committed(admin: Any, group: Any) -> dict[str, int]:
+    """Return the committed offsets by topic; none while the broker loads them."""
+    from confluent_kafka import KafkaError, KafkaException
+
+    try:
+        answer = admin.list_consumer_group_offsets([group])[_GROUP].result()
+    except KafkaException as error:
+        if error.args[0].code() != KafkaError.COORDINATOR_LOAD_IN_PROGRESS:
+            raise
+        return {}
+    return {each.topic: each.offset for each in answer.topic_partitions}
 
 
 _POSTGRES = {"STRING": "TEXT", "TIMESTAMP_NTZ": "TIMESTAMP"}

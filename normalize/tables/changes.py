@@ -12,17 +12,16 @@ compares before anything is written.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
-from functools import cache, cached_property, partial
+from functools import cache, partial
 from itertools import chain
 from typing import Any, NamedTuple
 
 import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark import cloudpickle
 from pyspark.sql import DataFrame, Observation, SparkSession, functions as F
 from pyspark.sql.types import StructField, StructType
 
@@ -483,12 +482,6 @@ class TableDecoder:
     topics: frozenset[str] = frozenset()
     kinds: frozenset[tuple[str, tuple[str | None, ...], str]] = frozenset()
     absent: frozenset[str] = frozenset()
-
-    @cached_property
-    def pickled(self) -> bytes:
-        """The decoder for tasks."""
-        dumps: Callable[[Any], bytes] = cloudpickle.dumps
-        return dumps(TableDecoder(self.plan, self.options, self.names))
 
     def with_seen(self, **seen: Iterable[Any]) -> TableDecoder:
         """Return a decoder that also knows what a micro-batch showed, by field; itself if it does."""

@@ -23,7 +23,7 @@ import re
 import time
 from collections.abc import Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 from functools import partial
@@ -80,7 +80,6 @@ from .route import (
     ROUTED_DDL,
     Route,
     Router,
-    SeenTable,
     TableSummary,
     decode_summary,
     merged,
@@ -337,6 +336,7 @@ class SyncDatabase:
     _loaded: bool = False
     _warned_of_masks: bool = False
     _seen: set[str] = field(default_factory=set)
+    _latest: set[str] = field(default_factory=set)
     _resyncs: Resyncs = field(init=False, repr=False)
     _verifier: TablesVerifier = field(default_factory=TablesVerifier, repr=False)
 
@@ -439,36 +439,39 @@ class SyncDatabase:
         if running is None or running.records is None or running.records > _MOST_DECODED:
             self._apply_routed(batch, self.route)
             return
-        decoders = {
-            table: job.decoder
-            for table, job in self.tables.items()
-            if job.decoder is not None and not job.schema.stopped
-        }
+        jobs = {table: self.tables[table] for table in self._latest}
         route = replace(
             self.route,
             # Few records are returned by the first job: a second one would take as many tasks.
             small=are_few(running.records) * _FEW_BYTES // tasks,
-            decoders={table: decoder.pickled for table, decoder in decoders.items()},
+            decoders={
+                table: job.decoder
+                for table, job in jobs.items()
+                if job.decoder is not None and not job.schema.stopped
+            },
             most_bytes=min(most_changes(), most_collected(spark)) // tasks,
-            seen=[
-                SeenTable(table, decoder.kinds, decoder.names, decoder.absent - decoder.names)
-                for table, decoder in decoders.items()
-            ],
         )
         if not self._apply_routed(batch, route):
-            # A new column, or a value that is an error. Bad records are reported already.
-            again = replace(route, decoders={}, seen=(), fail=False, dead_letters=None)
+            # A new column, a value that is an error, or many records of a new table. Bad records
+            # are reported already.
+            again = replace(route, decoders={}, fail=False, dead_letters=None)
             self._apply_routed(batch, again)
 
     def _apply_routed(self, batch: DataFrame, route: Route) -> bool:
-        """Apply records; False if a table's decoder did not decode all, and nothing was written."""
+        """Apply records; False if decoders could not decode all, and nothing is written."""
         routing: Any = partial(route_pass, route=route)
-        running = running_batch(batch.sparkSession)
-        with stored(records_of(batch).mapInArrow(routing, ROUTED_DDL)) as rows:
-            # The first action computes and stores all rows.
+        running, decoders = running_batch(batch.sparkSession), route.decoders
+        routed = records_of(batch).mapInArrow(routing, ROUTED_DDL)
+        with nullcontext(routed) if decoders else stored(routed) as rows:
+            # The first action computes all rows, and stores those that it may not return.
             first = rows.where("small OR summary IS NOT NULL").toArrow()
             of_tasks = first.filter(first.column("summary").is_valid())
-            is_whole = pc.all(of_tasks.column("small")).as_py()
+            is_whole = pc.all(of_tasks.column("small"), min_count=0).as_py()
+            summaries = merged(map(decode_summary, of_tasks.column("summary").to_pylist()))
+            known = summaries.keys() & decoders.keys()
+            are_decoded = all(self.tables[table].decodes(summaries[table]) for table in known)
+            if decoders and not (is_whole and are_decoded):
+                return False
             values = first.filter(first.column("table").is_valid())
             is_decoded = values.column("decoded")
             records = (
@@ -477,12 +480,9 @@ class SyncDatabase:
                 else in_session(self.query.spark, rows_of(rows)).where("NOT decoded")
             )
             decoded = values.filter(is_decoded)
-            summaries = merged(map(decode_summary, of_tasks.column("summary").to_pylist()))
-            known = summaries.keys() & route.decoders.keys()
-            if not all(self.tables[table].decodes(summaries[table]) for table in known):
-                return False
             self.query.topics({topic for summary in summaries.values() for topic in summary.topics})
             ignored = summaries.pop("", TableSummary(""))
+            self._latest = {*summaries}
             self._load(summaries)
             if ignored.records:
                 _log.info("%s records have no rows: %s", ignored.records, ignored.reasons)

@@ -28,14 +28,13 @@ lost without it.
 
 from __future__ import annotations
 
-import pickle
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property, lru_cache
+from functools import cached_property
 from itertools import pairwise
 from operator import attrgetter
-from typing import Any, NamedTuple, TypeVar, cast
+from typing import Any, TypeVar
 
 import msgspec
 import numpy as np
@@ -340,12 +339,10 @@ class Route:
         Whether such a record stops its table.
     small : int
         The most bytes of a task's records that the driver gets with its summaries.
-    decoders : mapping of str to bytes
-        A pickled `TableDecoder` for each table whose records the pass decodes.
+    decoders : mapping of str to TableDecoder
+        Those of the tables whose records the pass decodes.
     most_bytes : int
         The most bytes of a task's changes.
-    seen : sequence of SeenTable
-        What earlier micro-batches showed of the tables in `decoders`.
     """
 
     format: Format
@@ -354,28 +351,8 @@ class Route:
     dead_letters: Destination | None
     stops_table: bool = False
     small: int = 0
-    decoders: Mapping[str, bytes] = field(default_factory=dict)
+    decoders: Mapping[str, TableDecoder] = field(default_factory=dict)
     most_bytes: int = 0
-    seen: Sequence[SeenTable] = ()
-
-
-class SeenTable(NamedTuple):
-    """What earlier records showed of a table, so that a task need not learn it.
-
-    Attributes
-    ----------
-    table : str
-    kinds : collection of MessageKind
-    names : frozenset of str
-        The columns that may have a value.
-    absent : frozenset of str
-        The columns that had none.
-    """
-
-    table: str
-    kinds: Collection[MessageKind]
-    names: frozenset[str]
-    absent: frozenset[str]
 
 
 def route_pass(batches: Iterator[pa.RecordBatch], *, route: Route) -> Iterator[pa.RecordBatch]:
@@ -448,7 +425,7 @@ class _KnownTables:
         for table, records in self.held.items():
             if (summary := summaries.get(table)) is None:
                 continue
-            decoder = _decoder(self.route.decoders[table])
+            decoder = self.route.decoders[table]
             summary.undecoded = self.left < 0 or not summary.names <= decoder.names
             if not summary.undecoded:
                 try:
@@ -460,11 +437,6 @@ class _KnownTables:
                 bytes_left -= value.size
                 summary.undecoded = bytes_left < 0
                 yield table, value, True, False
-
-
-@lru_cache(1000)  # a worker's next task has the same decoders
-def _decoder(pickled: bytes) -> TableDecoder:
-    return cast(TableDecoder, pickle.loads(pickled))
 
 
 _Rows = TypeVar("_Rows", pa.Array, pa.RecordBatch)
@@ -644,8 +616,9 @@ class _Task:
         """The tables and columns seen before; few records are not worth its compilation."""
         known = KnownRows.of(self.route.format)
         if known is not None:
-            for table, kinds, names, absent in self.route.seen:
-                for topic, named, shard in kinds:
+            for table, decoder in self.route.decoders.items():
+                names, absent = decoder.names, decoder.absent - decoder.names
+                for topic, named, shard in decoder.kinds:
                     routed = Routed(table, 1, names, shard=shard, absent=absent)
                     self._learn(known, (topic, named), routed)
         return known

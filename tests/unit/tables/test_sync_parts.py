@@ -135,7 +135,7 @@ def test_tasks_decode_the_records_of_known_tables(
     offsets = pa.array([2, 3, 4])
     batches[1] = batches[1].set_column(4, RECORDS.field("offset"), offsets)
     route = Route(get_format("maxwell-json"), ALL, False, None)
-    decoding = replace(route, decoders={"shop.orders": ORDERS.pickled}, most_bytes=most_bytes)
+    decoding = replace(route, decoders={"shop.orders": ORDERS}, most_bytes=most_bytes)
     rows = [row for part in route_pass(iter(batches), route=decoding) for row in part.to_pylist()]
     summaries = merged(decode_summary(row["summary"]) for row in rows if row["summary"])
     assert {name: each.undecoded for name, each in summaries.items() if name} == {
