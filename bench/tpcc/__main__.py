@@ -7,6 +7,8 @@ python -m bench.tpcc --warehouses 1 --minutes 1            # replays it to each 
 python -m bench.tpcc --ways delta --at 4000 --rounds 5 --trigger "30 seconds" --replay-minutes 60
 # the database, go-tpc, Debezium, Kafka and the query at once, which are killed:
 python -m bench.tpcc live --live-minutes 6 --kill driver,executor,broker,connector,database --every 30
+# its tables are compared with their source meanwhile: what that takes, and false alarms
+python -m bench.tpcc live --live-minutes 60 --every 120 --verify "2 %"
 
 A recording has Debezium's messages of go-tpc's transactions, and the source's tables at the end.
 The replay writes the messages into Kafka at a set rate. First the snapshot is copied. Then trials
@@ -98,6 +100,14 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
     running.add_argument("--kills", type=int, default=0, help="at most so many; 0: no limit")
     running.add_argument(
         "--by-hand", action="store_true", help="copy by the recipe by hand instead of sync_database"
+    )
+    running.add_argument(
+        "--verify",
+        default="",
+        help="compare the copy with the source meanwhile, for this part of the time: '2 %%'",
+    )
+    running.add_argument(
+        "--verify-lag", type=float, default=60, help="the longest lag of the producer, in seconds"
     )
     options = parser.parse_args(arguments)
     if options.rounds > 1 and {"postgresql", "flink"} & set(options.ways):

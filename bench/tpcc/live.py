@@ -104,12 +104,14 @@ class Live:
         shutil.rmtree(work, ignore_errors=True)
         work.mkdir()
         arguments = {
-            "by_hand": str(Path(__file__).parents[2]) if self.options.by_hand else "",
+            "repository": str(Path(__file__).parents[2]),
+            "by_hand": self.options.by_hand,
             "topics": self.topics,
             "format_options": SYNC_OPTIONS,
             "lake": str(self.folder / "lake"),
             "schemas": str(self.folder / "schemas"),
             "checkpoint": str(self.folder / "checkpoint"),
+            "verify": self._verify(),
             "options": {"kafka.bootstrap.servers": self.servers, "maxOffsetsPerTrigger": 100_000},
             "tables": {
                 source_table(self.options.database, table.name): {
@@ -120,6 +122,14 @@ class Live:
             },
         }
         self.job = self.cluster.submit(work, _JOB, json.dumps(arguments), more=_SETTINGS)
+
+    def _verify(self) -> dict[str, Any]:
+        """Return how the job compares its tables with their source; empty if it does not."""
+        if not self.options.verify:
+            return {}
+        login = {"user": self.source.user, "password": self.source.password}
+        more = {"every": "0 seconds", "max_lag_seconds": self.options.verify_lag}
+        return {"source": self.source.url, **login, **more, "at_most": self.options.verify}
 
     def start_tool(self, seconds: float) -> None:
         """Let go-tpc write transactions for some time."""
@@ -256,6 +266,8 @@ def live(options: argparse.Namespace) -> Outcome:
         running.wait_for_copy()
         running.stop()
         outcome = compared(spark, running)
+    if not options.by_hand:
+        say(compared_meanwhile(folder, rows + changes))
     say(f"go-tpc check of the source: {outcome.source}")
     if running.ended:
         say(f"ended by itself: {len(running.ended)} times")
@@ -264,6 +276,42 @@ def live(options: argparse.Namespace) -> Outcome:
         raise SystemExit(f"the copy is wrong; it is kept in {folder}")
     shutil.rmtree(folder, ignore_errors=True)
     return outcome
+
+
+def compared_meanwhile(folder: Path, records: int) -> str:
+    """Say what the micro-batches took, and what the job's own comparison took and told.
+
+    Parameters
+    ----------
+    folder : Path
+        The run's folder.
+    records : int
+        All that the job has read.
+    """
+    lines = (folder / "seconds.jsonl").read_text().splitlines()
+    batches = [json.loads(line) for line in lines]
+    seconds, compared = (sum(each[name] for each in batches) for name in ("all", "compared"))
+    passed = batches[-1]["at"] - batches[0]["at"] + batches[0]["all"]
+    alarms = (folder / "warnings.log").read_text().count(" rows differ from ")
+    files = sorted((folder / "schemas").glob("*.json"))
+    facts = {file.stem: json.loads(file.read_text()).get("facts", {}) for file in files}
+    proofs = {name: each["verified"] for name, each in facts.items() if each.get("verified")}
+    shown = [
+        f"{name}: {each['rows']:,} rows at {each['at']}, {each['different']} different, "
+        f"{each['unsettled']} not known"
+        for name, each in proofs.items()
+        if each["at"]
+    ]
+    return "\n  ".join(
+        [
+            f"{records:,} records in {seconds:.0f} s of {len(batches)} micro-batches: "
+            f"{records / max(seconds - compared, 1):,.0f}/s without the comparison, "
+            f"{records / max(seconds, 1):,.0f}/s with it",
+            f"compared for {compared:.1f} s, {compared / max(passed, 1):.1%} of {passed:.0f} s; "
+            f"{alarms} alarms",
+            *shown,
+        ]
+    )
 
 
 def _wait_until(done: Callable[[], Any], running: Live, what: str) -> None:

@@ -30,7 +30,7 @@ NULL is hashed as a flag beside the value, because Spark's ``xxhash64`` skips NU
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from operator import itemgetter
@@ -56,7 +56,7 @@ _UTC = (
 _SHORTEST = "CAST(CAST(CAST({0} AS FLOAT) AS STRING) AS DOUBLE)"
 """The number that the shortest text of a FLOAT is, such as 1.1; the FLOAT itself is
 1.10000002384185791015625."""
-KEY_HASH, ROW_HASH, HASHES, ROW = "key_hash", "row_hash", "hashes", "row"
+ROW_HASH, HASHES, ROW = "row_hash", "hashes", "row"
 
 
 @dataclass(frozen=True)
@@ -73,6 +73,8 @@ class ComparedColumn:
         Whether the values are JSON text, of which `json_values` is compared.
     masks : Masks or None
         The masks, if the target has the mask of the source's value.
+    has_one_order : bool
+        Whether both tables order rows by it in the same way.
     """
 
     name: str
@@ -81,6 +83,7 @@ class ComparedColumn:
     target_value: str
     is_json: bool = False
     masks: Masks | None = None
+    has_one_order: bool = False
 
     def mask(self, value: str | bytes | None) -> str | None:
         """Return the mask of a value of the source."""
@@ -107,24 +110,25 @@ def compared_column(
         When the two types have no exact common type.
     """
     kinds = source.simpleString(), target.simpleString()
-    texts = is_json and kinds == ("string", "string")
-    variants = kinds == ("variant", "variant") or (is_json and kinds == ("string", "variant"))
-    values = (
-        (_json(backquoted(name), kinds[0]), _json(backquoted(target_name), kinds[1]))
-        if variants
-        else _values(backquoted(name), kinds[0], backquoted(target_name), kinds[1])
+    is_json = kinds == ("variant", "variant") or (
+        is_json and kinds in (("string", "string"), ("string", "variant"))
     )
+    names = backquoted(name), backquoted(target_name)
+    texts = [
+        f"to_json({each})" if kind == "variant" else each
+        for each, kind in zip(names, kinds, strict=True)
+    ]
+    values = texts if is_json else _values(names[0], kinds[0], names[1], kinds[1])
     if values is None:
         types = [kind.upper() for kind in kinds]
         raise SchemaError(
             f"column {backquoted(name)} is {types[0]} in the source and {types[1]} in the target, "
             "which cannot be compared exactly: exclude the column"
         )
-    return ComparedColumn(name, target_name, *values, is_json=texts or variants)
-
-
-def _json(column: str, kind: str) -> str:
-    return f"to_json({column})" if kind == "variant" else column
+    has_one_order = (
+        not is_json and not {"float", "double"} & {*kinds} and kinds.count("string") != 1
+    )
+    return ComparedColumn(name, target_name, *values, is_json, has_one_order=has_one_order)
 
 
 def masked_column(
@@ -207,7 +211,7 @@ def converted(column: str, kind: str, copied: str) -> str:
 
 
 def as_copied(
-    fields: Iterable[StructField], copies: Mapping[str, DataType], names: Iterable[str]
+    fields: Iterable[StructField], copies: Iterable[StructField], names: Iterable[str]
 ) -> list[str]:
     """Return the SQL expressions of columns of a source in the types of their copies.
 
@@ -215,17 +219,17 @@ def as_copied(
     ----------
     fields : iterable of StructField
         The source's columns, which include the names.
-    copies : mapping
-        The types of the copies, by their names in lower case.
+    copies : iterable of StructField
+        The target's columns, which include the names.
     names : iterable of str
         The names of the copies.
     """
-    of_source = {field.name.lower(): field for field in fields}
-    pairs = [(of_source[name.lower()], name) for name in names]
+    of_source, of_copy = ({each.name.lower(): each for each in side} for side in (fields, copies))
+    kinds = ((name, of_source[name.lower()], of_copy[name.lower()].dataType) for name in names)
     return [
-        f"{converted(backquoted(field.name), field.dataType.simpleString(), copies[name.lower()].simpleString())}"
+        f"{converted(backquoted(field.name), field.dataType.simpleString(), copied.simpleString())}"
         f" AS {backquoted(name)}"
-        for field, name in pairs
+        for name, field, copied in kinds
     ]
 
 
@@ -352,7 +356,7 @@ def hashed(
     of_target: bool,
     detailed: bool = False,
 ) -> DataFrame:
-    """Return key and hashes of rows: ``k0`` and so on as text, ``key_hash``, ``row_hash``.
+    """Return key and hashes of rows: ``k0`` and so on as text, and ``row_hash``.
 
     Parameters
     ----------
@@ -383,10 +387,4 @@ def hashed(
     ]
     hashes = [F.xxhash64(is_null(column), value(column)) for column in columns]
     details = [F.array(*hashes).alias(HASHES), F.struct("*").alias(ROW)] if detailed else []
-    with_hashes = rows.select(*texts, F.xxhash64(*hashes).alias(ROW_HASH), *details)
-    flags = [
-        part
-        for index in range(len(keys))
-        for part in (F.col(f"k{index}").isNull(), F.col(f"k{index}"))
-    ]
-    return with_hashes.withColumn(KEY_HASH, F.xxhash64(*flags))
+    return rows.select(*texts, F.xxhash64(*hashes).alias(ROW_HASH), *details)

@@ -2,11 +2,11 @@
 
 ::
 
-    source at one position ──► key, row hash ──► count and sum of hashes by range of keys ─┐
-                                                                                           ├─► ranges that differ ──► keys that differ
-    target                 ──► key, row hash ──► count and sum of hashes by range of keys ─┘                          │
-                                                                            ▲                                         ▼
-                                                                            └─── again until they are equal, or proven different
+    source at one position ──► key, row hash ─┐
+                                              ├─► count and sum of hashes by range of keys ─► ranges that differ ─► keys that differ
+    target                 ──► key, row hash ─┘                                                                     │
+                                                                        ▲                                           ▼
+                                                                        └────── again until they are equal, or proven different
 
 A range is one of the hash of a key, so that both sides divide keys in the same way, whatever
 collation a database orders text by.
@@ -30,15 +30,16 @@ from typing import NamedTuple, Protocol
 
 from pyspark import StorageLevel
 from pyspark.errors import AnalysisException
-from pyspark.sql import DataFrame, SparkSession, functions as F
+from pyspark.sql import Column, DataFrame, Row, SparkSession, functions as F
 from pyspark.sql.types import StructType
 
+from cdc_formats.errors import ArgumentError
 from cdc_formats.values.schema import backquoted
 from normalize.tables.expressions import COMPUTED_PROPERTY, DELETED_PROPERTY, computed_columns
 from normalize.tables.targets import TargetError
 from normalize.tables.writers.lake import LakeTarget, properties_of
 
-from .canonical import HASHES, KEY_HASH, ROW_HASH, ComparedColumn, hashed
+from .canonical import HASHES, ROW_HASH, ComparedColumn, hashed
 from .verification import KINDS, Difference, Kind, Verification
 
 # --------------------------------------------------------------------------------------------------
@@ -134,8 +135,7 @@ class LakeTable:
 
     @property
     def computed_columns(self) -> frozenset[str]:
-        properties = properties_of(self.spark, self.target)
-        return computed_columns(properties.get(COMPUTED_PROPERTY, "[]"))
+        return computed_columns(properties_of(self.spark, self.target).get(COMPUTED_PROPERTY, "[]"))
 
     def _read(self) -> DataFrame:
         try:
@@ -163,7 +163,6 @@ RANGES = 4_096
 """The number of ranges of the hash of a key."""
 MOST_KEYS = 10_000
 """The most keys that are compared again."""
-_RANGE, _ROWS, _SUM = "key_range", "row_count", "hash_sum"
 _LOOKS_PER_LAG = 4
 _PATIENCE = 5
 """After how many times the longest lag keys whose source rows keep changing are given up."""
@@ -215,7 +214,7 @@ class Scan(NamedTuple):
     ----------
     position : str
     source_rows, target_rows : int
-        Of a chunk, only the source's are counted.
+        The source's that were read, also if the target does not have them by design.
     differing : dict of Key to Pair
         At most `MOST_KEYS`.
     is_complete : bool
@@ -233,6 +232,8 @@ class Scan(NamedTuple):
 
 
 Look = Callable[[Sequence[Key]], tuple[dict[Key, Pair], str]]
+"""Returns both tables' rows of some keys as of now, and the source's position. It reads the source
+first."""
 
 
 class Pending(NamedTuple):
@@ -261,9 +262,6 @@ class Looks:
 
     Parameters
     ----------
-    look : callable
-        Returns both tables' rows of some keys as of now, and the source's position. It reads the
-        source first.
     max_lag_seconds : float
     clock, sleep : callable
         Seconds, and a pause.
@@ -274,14 +272,12 @@ class Looks:
 
     def __init__(
         self,
-        look: Look,
         max_lag_seconds: float,
         clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], None] = time.sleep,
         applied: Callable[[], float] | None = None,
     ) -> None:
-        self.look, self.max_lag = look, max_lag_seconds
-        self.clock, self.sleep = clock, sleep
+        self.max_lag, self.clock, self.sleep = max_lag_seconds, clock, sleep
         self.applied = applied or clock
         self.pending: dict[Key, Pending] = {}
         self.proven: dict[Key, Pair] = {}
@@ -293,16 +289,11 @@ class Looks:
         """How each key differs that is proven different."""
         return {key: pair.kind for key, pair in self.proven.items()}
 
-    def take_proven(self) -> dict[Key, Pair]:
-        """Return the keys that are proven different, to look at them again."""
-        proven, self.proven = self.proven, {}
-        return proven
-
-    def run(self, differing: Mapping[Key, Pair]) -> None:
+    def run(self, look: Look, differing: Mapping[Key, Pair]) -> None:
         """Look at keys until nothing more can be found out; sets `proven` and `unsettled`."""
         self.add(differing)
         while self.pending:
-            self.step()
+            self.step(look)
             if self.pending:
                 self.sleep(self.max_lag / _LOOKS_PER_LAG)
 
@@ -318,10 +309,10 @@ class Looks:
             if not each.waited:
                 self.pending[key] = Pending(each.pair, now, now, waited=True)
 
-    def step(self) -> None:
+    def step(self, look: Look) -> None:
         """Look at the keys once more."""
         applied, before = self.applied(), self.pending
-        pairs, self.position = self.look(list(before))
+        pairs, self.position = look(list(before))
         self.pending, seen = {}, self.clock()
         for key, last in before.items():
             pair, since = pairs[key], last.since
@@ -360,58 +351,50 @@ class Comparison:
     @property
     def target_keys(self) -> tuple[str, ...]:
         """The target's names of the key columns."""
-        return tuple(column.target_name for column in self._key_columns())
+        return tuple(column.target_name for column in self.key_columns)
 
-    def _key_columns(self) -> list[ComparedColumn]:
+    @property
+    def _names(self) -> list[str]:
+        """The names of the key columns in rows that are `hashed`."""
+        return [f"k{index}" for index in range(len(self.keys))]
+
+    @property
+    def key_columns(self) -> list[ComparedColumn]:
+        """The key columns, in the order of the key."""
         return [column for name in self.keys for column in self.columns if column.name == name]
 
     def scan(self) -> Scan:
-        """Compare all rows."""
-        with self.source.snapshot() as snapshot:
-            source = self._hashed(snapshot.rows, of_target=False).persist(StorageLevel.DISK_ONLY)
-            try:
-                source_ranges = _ranges(source)
-                with self.target.snapshot() as copy:
-                    target = self._hashed(copy.rows, of_target=True)
-                    target_ranges = _ranges(target)
-                    differ = [
-                        number
-                        for number in range(RANGES)
-                        if source_ranges.get(number) != target_ranges.get(number)
-                    ]
-                    sides = [side.where(F.col(_RANGE).isin(differ)) for side in (source, target)]
-                    differing, is_complete = self._differing(*sides) if differ else ({}, True)
-            finally:
-                source.unpersist()
-        rows = [
-            sum(count for count, _ in ranges.values()) for ranges in (source_ranges, target_ranges)
-        ]
-        return Scan(snapshot.position, rows[0], rows[1], differing, is_complete)
+        """Compare all rows of the source at one position with the target's."""
+        with self.source.snapshot() as read, self.target.snapshot() as copy:
+            return self._compared(read, copy.rows)
 
     def chunk(self, after: Key | None, most: int) -> Scan:
-        """Compare the next rows in the order of the key with the target's present ones."""
-        snapshot = self.source.between(self.keys, after, None, most)
-        rows = snapshot.rows.persist(StorageLevel.MEMORY_AND_DISK)
-        try:
-            names, key_columns = (
-                [f"k{index}" for index in range(len(self.keys))],
-                self._key_columns(),
+        """Compare the next rows in the order of the key with the target's present ones.
+
+        Raises
+        ------
+        ArgumentError
+            When the tables may order keys in two ways.
+        """
+        if names := [each.name for each in self.key_columns if not each.has_one_order]:
+            raise ArgumentError(
+                f"source and target may not order the key column {backquoted(names[0])} in one way, "
+                "because of its types: call verify_table"
             )
-            keys = hashed(rows, key_columns, self.keys, of_target=False).select(*names).toArrow()
+        read = self.source.between(self.keys, after, None, most)
+        rows = read.rows.persist(StorageLevel.MEMORY_AND_DISK)
+        try:
+            keys = (
+                hashed(rows, self.key_columns, self.keys, of_target=False).drop(ROW_HASH).toArrow()
+            )
             last = keys.slice(most - 1).to_pylist()
             upto = tuple(last[0].values()) if last else None
             copy = self.target.between(self.target_keys, after, upto, None).rows
-            sides = [
-                self._hashed(_within(side, values, after, upto), of_target=of_target)
-                for of_target, side, values in (
-                    (False, rows, [each.source_value for each in key_columns]),
-                    (True, copy, [each.target_value for each in key_columns]),
-                )
-            ]
-            differing, is_complete = self._differing(*sides)
+            within = _within(copy, [each.target_value for each in self.key_columns], after, upto)
+            scan = self._compared(read._replace(rows=rows), within)
+            return scan._replace(source_rows=keys.num_rows, upto=upto)
         finally:
             rows.unpersist()
-        return Scan(snapshot.position, keys.num_rows, 0, differing, is_complete, upto)
 
     def look(self, keys: Sequence[Key]) -> tuple[dict[Key, Pair], str]:
         """Return both tables' rows of some keys, and the source's position."""
@@ -450,48 +433,44 @@ class Comparison:
 
     def difference(self, key: Key, pair: Pair) -> Difference:
         """Return how a key differs, and in which columns."""
-        pairs = tuple(zip(self.keys, key, strict=True))
-        return Difference(pair.kind, pairs, self._different_columns(pair))
+        hashes = zip(self.columns, pair.source.columns, pair.target.columns, strict=False)
+        is_different = pair.kind == "different"
+        names = (each.name for each, of, copied in hashes if is_different and of != copied)
+        return Difference(pair.kind, tuple(zip(self.keys, key, strict=True)), tuple(names))
 
     def _hashed(self, rows: DataFrame, *, of_target: bool, detailed: bool = False) -> DataFrame:
-        if not of_target:
-            rows = self.source_where(rows)
-        if of_target and self.deleted_column:
-            rows = rows.where(F.col(backquoted(self.deleted_column)).isNull())
-        if of_target and self.target_where:
-            rows = rows.where(self.target_where)
-        with_hashes = hashed(rows, self.columns, self.keys, of_target=of_target, detailed=detailed)
-        return with_hashes.withColumn(_RANGE, F.pmod(F.col(KEY_HASH), F.lit(RANGES)).cast("int"))
-
-    def _differing(self, source: DataFrame, target: DataFrame) -> tuple[dict[Key, Pair], bool]:
-        """Return the keys of some ranges that differ, and whether they are all."""
-        names = [f"k{index}" for index in range(len(self.keys))]
-        sides = [
-            side.withColumn("of_target", F.lit(number))
-            for number, side in enumerate((source, target))
-        ]
-        by_key = sides[0].unionByName(sides[1]).groupBy(*names, KEY_HASH)
-        counts = [F.count_if(F.col("of_target") == number) for number in (0, 1)]
-        sums = [
-            F.sum(F.when(F.col("of_target") == number, F.col(ROW_HASH).cast("decimal(20,0)")))
-            for number in (0, 1)
-        ]
-        aggregates = zip(
-            ("source_count", "target_count", "source_hash", "target_hash"),
-            [*counts, *sums],
-            strict=True,
+        not_deleted = (
+            f"{backquoted(self.deleted_column)} IS NULL" if self.deleted_column else "TRUE"
         )
-        compared = by_key.agg(*(value.alias(name) for name, value in aggregates))
-        differ = compared.where("source_count <> target_count OR NOT source_hash <=> target_hash")
-        differing = differ.orderBy(KEY_HASH).limit(MOST_KEYS + 1).collect()
+        rows = (
+            rows.where(not_deleted).where(self.target_where or "TRUE")
+            if of_target
+            else self.source_where(rows)
+        )
+        return hashed(rows, self.columns, self.keys, of_target=of_target, detailed=detailed)
+
+    def _compared(self, read: Snapshot, copy: DataFrame) -> Scan:
+        """Return the keys whose rows differ, and how many rows there are.
+
+        Ranges of keys are compared first: their groups are few, and often all of them are equal.
+        """
+        source = self._hashed(read.rows, of_target=False).persist(StorageLevel.DISK_ONLY)
+        try:
+            target = self._hashed(copy, of_target=True).withColumn("of_target", F.lit(True))
+            rows = source.withColumn("of_target", F.lit(False)).unionByName(target)
+            key_range = F.pmod(F.xxhash64(*self._names), F.lit(RANGES)).alias("key_range")
+            ranges = _groups(rows, key_range).collect()
+            differ = [row.key_range for row in ranges if not _pair(row).is_equal]
+            keys = _groups(rows.where(key_range.isin(differ)), *self._names).orderBy(*self._names)
+            keys = keys.where("source <> target OR source_hash <> target_hash").limit(MOST_KEYS + 1)
+            different = keys.collect() if differ else []
+        finally:
+            source.unpersist()
         pairs = {
-            tuple(row[name] for name in names): Pair(
-                RowsOfKey(row.source_count, int(row.source_hash or 0)),
-                RowsOfKey(row.target_count, int(row.target_hash or 0)),
-            )
-            for row in differing[:MOST_KEYS]
+            tuple(row[name] for name in self._names): _pair(row) for row in different[:MOST_KEYS]
         }
-        return pairs, len(differing) <= MOST_KEYS
+        totals = sum(row.source for row in ranges), sum(row.target for row in ranges)
+        return Scan(read.position, *totals, pairs, len(different) <= MOST_KEYS)
 
     def rows_of_keys(self, keys: Sequence[Key], *, of_target: bool) -> tuple[DataFrame, str]:
         """Return one table's rows of some keys as of now, and the source's position.
@@ -502,33 +481,25 @@ class Comparison:
             (self.target, self.target_keys) if of_target else (self.source, self.keys)
         )
         snapshot = table.lookup(key_columns, keys)
-        names = [f"k{index}" for index in range(len(self.keys))]
         listed = self.spark.createDataFrame(
             [tuple(key) for key in keys],
-            ", ".join(f"w{index} STRING" for index in range(len(names))),
+            ", ".join(f"w{index} STRING" for index in range(len(self.keys))),
         )
         with_hashes = self._hashed(snapshot.rows, of_target=of_target, detailed=True)
-        is_listed = [F.col(name).eqNullSafe(F.col(f"w{index}")) for index, name in enumerate(names)]
+        is_listed = [
+            F.col(name).eqNullSafe(F.col(f"w{index}")) for index, name in enumerate(self._names)
+        ]
         return with_hashes.join(F.broadcast(listed), is_listed, "left_semi"), snapshot.position
 
     def _of_keys(self, rows: DataFrame) -> dict[Key, RowsOfKey]:
-        names = [f"k{index}" for index in range(len(self.keys))]
         of_keys: dict[Key, RowsOfKey] = {}
-        for row in rows.select(*names, ROW_HASH, HASHES).collect():
-            key = tuple(row[name] for name in names)
+        for row in rows.select(*self._names, ROW_HASH, HASHES).collect():
+            key = tuple(row[name] for name in self._names)
             rows_before = of_keys.get(key, _NONE)
             of_keys[key] = RowsOfKey(
                 rows_before.number + 1, rows_before.total + row[ROW_HASH], tuple(row[HASHES])
             )
         return of_keys
-
-    def _different_columns(self, pair: Pair) -> tuple[str, ...]:
-        if pair.kind != "different":
-            return ()
-        hashes = zip(self.columns, pair.source.columns, pair.target.columns, strict=True)
-        return tuple(
-            column.name for column, of_source, of_target in hashes if of_source != of_target
-        )
 
 
 def _within(
@@ -554,8 +525,16 @@ def _within(
     return rows
 
 
-def _ranges(side: DataFrame) -> dict[int, tuple[int, int]]:
-    """Return the number of rows and the sum of their hashes for each range of keys."""
-    total = F.sum(F.col(ROW_HASH).cast("decimal(20,0)")).alias(_SUM)
-    ranges = side.groupBy(_RANGE).agg(F.count("*").alias(_ROWS), total).collect()
-    return {row[_RANGE]: (row[_ROWS], int(row[_SUM])) for row in ranges}
+def _groups(rows: DataFrame, *by: str | Column) -> DataFrame:
+    """Return how many rows each group has in both tables, and the sums of their hashes."""
+    values = []
+    for name, condition in (("source", ~F.col("of_target")), ("target", F.col("of_target"))):
+        row_hash = F.when(condition, F.col(ROW_HASH).cast("decimal(20,0)")).otherwise(0)
+        values += [F.count_if(condition).alias(name), F.sum(row_hash).alias(f"{name}_hash")]
+    return rows.groupBy(*by).agg(*values)
+
+
+def _pair(row: Row) -> Pair:
+    return Pair(
+        RowsOfKey(row.source, int(row.source_hash)), RowsOfKey(row.target, int(row.target_hash))
+    )

@@ -49,15 +49,13 @@ FROM information_schema.columns AS c LEFT JOIN information_schema.statistics AS 
 WHERE c.table_schema = ? AND c.table_name = ? ORDER BY c.ordinal_position
 """
 _POSTGRES_TYPES = {
-    "boolean": "BOOLEAN",
-    "bytea": "BINARY",
-    "real": "FLOAT",
-    "double precision": "DOUBLE",
-    "smallint": "SMALLINT",
-    "integer": "INT",
-    "bigint": "BIGINT",
-}
-_POSTGRES_TIMES = {
+    "boolean": ("{0}", "BOOLEAN"),
+    "bytea": ("{0}", "BINARY"),
+    "real": ("{0}", "FLOAT"),
+    "double precision": ("{0}", "DOUBLE"),
+    "smallint": ("{0}", "SMALLINT"),
+    "integer": ("{0}", "INT"),
+    "bigint": ("{0}", "BIGINT"),
     "date": ("CAST({0} AS text)", "DATE"),
     "timestamp without time zone": ("CAST({0} AS text)", "TIMESTAMP_NTZ"),
     "timestamp with time zone": ("CAST({0} AT TIME ZONE 'UTC' AS text)", "TIMESTAMP_NTZ"),
@@ -65,7 +63,6 @@ _POSTGRES_TIMES = {
 _BITS = {"smallint": 16, "integer": 32, "bigint": 64}
 _LITERALS = {
     *_POSTGRES_TYPES,
-    *_POSTGRES_TIMES,
     "numeric",
     "text",
     "character varying",
@@ -138,8 +135,8 @@ class DatabaseTable:
 
     @property
     def schema(self) -> StructType:
-        ddl = ", ".join(f"{backquoted(column.name)} {column.spark_type}" for column in self.columns)
-        return cast(StructType, StructType.fromDDL(ddl))
+        columns = (f"{backquoted(each.name)} {each.spark_type}" for each in self.columns)
+        return cast(StructType, StructType.fromDDL(", ".join(columns)))
 
     @property
     def primary_key(self) -> tuple[str, ...]:
@@ -213,22 +210,13 @@ class DatabaseTable:
         if not self.exists:
             raise TargetError(f"{self.target} does not exist")
         with JdbcConnection.open(self.spark, self.target) as connection:
-            if isinstance(connection.dialect, MySql):
-                described = connection.rows(
-                    _MYSQL_COLUMNS, *connection.schema_and_name(self.target.table)
-                )
-                columns = [
-                    _mysql_column(connection.dialect.name(str(row[0])), *map(str, row[:3]))
-                    for row in described
-                ]
+            dialect, table, column = connection.dialect, self.target.table, _postgres_column
+            if isinstance(dialect, MySql):
+                column = _mysql_column
+                described = connection.rows(_MYSQL_COLUMNS, *connection.schema_and_name(table))
             else:
-                described = connection.rows(
-                    _POSTGRES_COLUMNS, connection.dialect.table(self.target.table)
-                )
-                columns = [
-                    _postgres_column(connection.dialect.name(str(row[0])), *map(str, row[:3]))
-                    for row in described
-                ]
+                described = connection.rows(_POSTGRES_COLUMNS, dialect.table(table))
+            columns = [column(dialect.name(str(row[0])), *map(str, row[:3])) for row in described]
         key = sorted(
             (int(number), str(name)) for name, _, _, number in described if number is not None
         )
@@ -289,9 +277,7 @@ def _postgres_column(quoted: str, name: str, kind: str, full: str) -> DatabaseCo
     decimal = re.fullmatch(r"numeric\((\d+),(\d+)\)", full)
     if decimal and int(decimal[2]) <= int(decimal[1]) <= 38:
         return DatabaseColumn(name, kind, full, quoted, f"DECIMAL({decimal[1]},{decimal[2]})")
-    if kind in _POSTGRES_TYPES:
-        return DatabaseColumn(name, kind, full, quoted, _POSTGRES_TYPES[kind])
-    selected, spark_type = _POSTGRES_TIMES.get(kind, ("CAST({0} AS text)", "STRING"))
+    selected, spark_type = _POSTGRES_TYPES.get(kind, ("CAST({0} AS text)", "STRING"))
     return DatabaseColumn(name, kind, full, selected.format(quoted), spark_type)
 
 

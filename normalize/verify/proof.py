@@ -31,12 +31,14 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
 
 import msgspec
+from pyspark.sql import DataFrame
 
 from cdc_formats.errors import ArgumentError, SchemaError
-from cdc_formats.values.schema import name_parts, quote
+from cdc_formats.values.masks import HMAC
+from cdc_formats.values.schema import name_parts
 from normalize.arguments import seconds_of
 from normalize.monitoring.explain_error import explain_error
-from normalize.monitoring.watch import Notice, log
+from normalize.monitoring.watch import Notice, log, shown_names
 from normalize.tables.batches import BatchOrderError, end_offsets, running_batch
 from normalize.tables.facts import Proof
 from normalize.tables.job import TableJob
@@ -45,7 +47,7 @@ from normalize.tables.resync_state import Offsets, offsets_between
 from normalize.tables.schema import TableSchema
 from normalize.tables.table_spec import END_AT
 
-from .canonical import ROW, as_copied
+from .canonical import as_copied
 from .comparison import MOST_KEYS, Comparison, Key, Looks
 from .database_table import JdbcSource
 from .verify_table import compared, comparison_of, source_table, target_table
@@ -56,6 +58,7 @@ _SAVED = 600.0
 _UNSETTLED = 3600.0
 """The seconds after which no chunk is read until all keys that differed are settled."""
 _MOST_SHOWN = 20
+_SOURCE_ROW = "__source_row"
 
 
 class Verify(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -139,7 +142,7 @@ class Verifier:
     _tables: dict[str, TableVerifier] = field(default_factory=dict)
     _called: float = math.inf
     _credit: float = 0.0
-    _mark: tuple[float, Offsets] | None = None
+    _mark: tuple[float, Offsets] = (-math.inf, {})
     _applied: float = -math.inf
 
     def __call__(self, jobs: Collection[TableJob]) -> None:
@@ -162,20 +165,18 @@ class Verifier:
 
     def _has_caught_up(self, query: Query) -> bool:
         """Return whether the query has all records that the topics had a micro-batch ago."""
-        batch, mark = running_batch(query.spark), self._mark
+        batch, (marked, expected) = running_batch(query.spark), self._mark
         ends = {} if batch is None else end_offsets(query.spark, batch)
-        if mark is not None and ends == mark[1]:
+        if expected and ends == expected:
             return True
-        if not ends or (mark is not None and offsets_between(ends, mark[1])):
+        if not ends or offsets_between(ends, expected):
             return False
-        if mark is not None:
-            self._applied = mark[0]
-        now = self.clock()
+        self._applied, now = marked, self.clock()
         try:
             self._mark = now, query.describer.ends(ends.keys())
         except Exception:  # without Kafka, the next micro-batch fails
             return False
-        return mark is not None
+        return bool(expected)
 
 
 @dataclass
@@ -192,6 +193,7 @@ class TableVerifier:
     _settled_at: float = 0.0
     _is_at_end: bool = False
     _known: set[Key] = field(default_factory=set)
+    _without: tuple[str, ...] = ()
 
     def go_on(self, job: TableJob, applied: float, seconds: float) -> None:
         """Look at keys that differed, and compare chunks for some time; a failure is a warning."""
@@ -230,14 +232,13 @@ class TableVerifier:
         new = Proof(at=datetime.now(timezone.utc).isoformat(timespec="seconds"))
         self._cycle = self._settled = kept if kept.at else new
         self._settled_at, self._is_at_end = self.clock(), False
-        lag = self.options.max_lag_seconds
-        self._looks = Looks(lambda keys: ({}, ""), lag, self.clock, applied=lambda: self._applied)
+        self._looks = Looks(self.options.max_lag_seconds, self.clock, applied=lambda: self._applied)
 
     def _compare(self, job: TableJob, seconds: float) -> None:
         looks, began, comparison = self._looks, self.clock(), comparison_of_job(job, self.options)
-        looks.look = comparison.look
+        self._without = comparison.not_compared
         if looks.pending:
-            looks.step()
+            looks.step(comparison.look)
             new = {key: pair for key, pair in looks.proven.items() if key not in self._known}
             self._known.update(new)
             if new:
@@ -272,13 +273,17 @@ class TableVerifier:
     def _described(self, verified: Proof) -> str:
         """Return what was found, and how far the comparison is, for ``cdc status``."""
         now, waiting = self._cycle, len(self._looks.pending)
-        last = f"{verified.rows:,} rows through {verified.position} at {verified.at}, "
-        differing = f"{verified.different:,} different"
+        last = (
+            f"{verified.rows:,} rows through {verified.position} at {verified.at}, "
+            f"{verified.different:,} different"
+        )
         unknown = f", {verified.unsettled:,} not known" * bool(verified.unsettled)
         later = f", {waiting:,} differ and wait for later records" * bool(waiting)
         going = f"now {now.rows:,} rows since {now.at}, {self._different:,} different{later}"
         return "; ".join(
-            [f"{last}{differing}{unknown}"] * bool(verified.at) + [going] * bool(now.at)
+            [f"{last}{unknown}"] * bool(verified.at)
+            + [going] * bool(now.at)
+            + [f"not compared: {shown_names(self._without)}"] * bool(self._without)
         )
 
 
@@ -293,52 +298,33 @@ def comparison_of_job(job: TableJob, options: Verify) -> Comparison:
     if policy.shards is not None:
         raise ArgumentError("it has the rows of several source tables")
     read = source_table(spark, options.of(job.table))
-    if not read.primary_key:
-        raise ArgumentError(f"{read.name} has no primary key: add one")
     copy = target_table(spark, job.target(job.kept_target_name))
-    fields = {each.name.lower(): each for each in read.schema.fields}
-    copied = {each.name.lower(): each for each in copy.schema.fields}
-    of_job = job.plan(job.schema).format.handling.masks
-    masks = of_job.of_columns([each.name for each in fields.values()], job.table)
-    written = {name.lower() for name in job.schema.names} & copied.keys() & fields.keys()
-    excluded = fields.keys() - written | {name.lower() for name in policy.select}
-    for name in written - excluded:
+    fields, copied = ({f.name.lower(): f for f in each.schema.fields} for each in (read, copy))
+    masks = job.plan(job.schema).format.handling.masks
+    masks = masks.of_columns(read.schema.fieldNames(), job.table)
+    written = fields.keys() & copied.keys() & {name.lower() for name in job.schema.names}
+    hidden = {*policy.select, *(name for name, kind in masks.pairs if kind != HMAC)}
+    names = written - {name.lower() for name in hidden}
+    for name in sorted(names):
         try:
             compared(read, fields[name], copied[name], masks)
         except SchemaError as error:
             text = f"{job.table} is compared with its source without a column: {error.args[0]}"
             log([Notice((text,), text)])
-            excluded.add(name)
+            names.remove(name)
+    exclude = [fields[name].name for name in fields.keys() - names]
+    exclude = [name for name in exclude if name not in read.primary_key]
+    current = f"{END_AT} IS NULL" if policy.is_history else ""
     comparison = comparison_of(
-        spark,
-        read,
-        copy,
-        (),
-        [
-            each.name
-            for name, each in fields.items()
-            if name in excluded and each.name not in read.primary_key
-        ],
-        f"{END_AT} IS NULL" if policy.is_history else "",
-        policy.deleted_column or "",
-        masks,
+        spark, read, copy, (), exclude, current, policy.deleted_column or "", masks
     )
-    for name in map(str.lower, comparison.keys):
-        kinds = [each[name].dataType.simpleString() for each in (fields, copied)]
-        if kinds.count("string") == 1 or {"float", "double"} & {*kinds}:
-            raise ArgumentError(
-                f"its key column {quote(name)} is {kinds[0].upper()} in the source and "
-                f"{kinds[1].upper()} in the target, which may not have one order: call verify_table"
-            )
-    if policy.where is None:
-        return comparison
-    types = {name: each.dataType for name, each in copied.items()}
-    values = [
-        f"struct(*) AS {ROW}",
-        *as_copied(fields.values(), types, [fields[name].name for name in written]),
-    ]
     where = policy.where
-    return replace(
-        comparison,
-        source_where=lambda rows: rows.selectExpr(*values).where(where).select(f"{ROW}.*"),
-    )
+    if where is None:
+        return comparison
+    values = as_copied(read.schema.fields, copy.schema.fields, sorted(written))
+
+    def selected(rows: DataFrame) -> DataFrame:
+        both = rows.selectExpr(f"struct(*) AS {_SOURCE_ROW}", *values)
+        return both.where(where).select(f"{_SOURCE_ROW}.*")
+
+    return replace(comparison, source_where=selected)

@@ -24,7 +24,7 @@ from normalize.tables.targets import TableTarget
 from normalize.tables.writers.jdbc import JdbcConnection
 
 from .canonical import ROW, as_copied
-from .comparison import ComparableTable, Comparison, Key
+from .comparison import Comparison, Key
 from .database_table import DatabaseTable, JdbcSource, keys_condition
 from .verification import Kind
 
@@ -84,7 +84,10 @@ class DebeziumSignal:
         existing = [key for key, kind in kinds.items() if kind != "extra"]
         if not existing:
             return 0
-        collection = self.collection or _collection(source)
+        address = urlsplit(source.url.removeprefix("jdbc:"))
+        schema = "public" if address.scheme == "postgresql" else address.path.strip("/")
+        prefix = "" if "." in source.table else f"{schema}."
+        collection = self.collection or prefix + source.table
         with JdbcConnection.open(spark, source) as connection:
             table = DatabaseTable(spark, source)
             condition = keys_condition(connection, [table.column(name) for name in keys], existing)
@@ -96,15 +99,6 @@ class DebeziumSignal:
             statement = f"INSERT INTO {connection.dialect.table(self.table)} VALUES (?, ?, ?)"
             connection.execute(statement, str(uuid4()), "execute-snapshot", json.dumps(data))
         return len(existing)
-
-
-def _collection(source: JdbcSource) -> str:
-    if "." in source.table:
-        return source.table
-    address = urlsplit(source.url.removeprefix("jdbc:"))
-    return (
-        f"{'public' if address.scheme == 'postgresql' else address.path.strip('/')}.{source.table}"
-    )
 
 
 def write_rows(
@@ -154,38 +148,26 @@ def check_repair(repair: Any, comparison: Comparison) -> None:
             "repair='merge' and target_where cannot be combined: the target's other rows would be "
             "replaced, too. For soft deletes, pass deleted_column"
         )
-    _require_rows(comparison.target)
-    _require_known_deletes(comparison)
+    target, fields = comparison.target, comparison.target.schema.fields
+    for name, kind in ((START_AT, "a history"), (CHANGE_TYPE, "a change feed")):
+        if name.lower() in {field.name.lower() for field in fields}:
+            raise ArgumentError(
+                f"repair='merge' would overwrite other rows of a key, since {target.name} is {kind}, "
+                f"with the column {name}: remove repair, or pass a DebeziumSignal"
+            )
+    for field in fields if comparison.deleted_column is None else ():
+        if field.name in comparison.not_compared and is_time(field):
+            raise ArgumentError(
+                f"repair='merge' would delete rows for good, and {target.name} has the column "
+                f"{backquoted(field.name)}, which the source lacks: pass deleted_column="
+                f"{field.name!r} if it has the time of soft deletes, or deleted_column='' if the "
+                "target has hard deletes"
+            )
     if masked := [column.name for column in comparison.columns if column.masks is not None]:
         raise ArgumentError(
             f"repair='merge' would write the source's values of {backquoted(masked[0])}, of which "
             "the target has masks: exclude the column, or pass a DebeziumSignal"
         )
-
-
-def _require_rows(target: ComparableTable) -> None:
-    """Raise an error for a table that has several rows of a key by design."""
-    names = {name.lower() for name in target.schema.fieldNames()}
-    for name, kind in ((START_AT, "a history"), (CHANGE_TYPE, "a change feed")):
-        if name.lower() in names:
-            raise ArgumentError(
-                f"repair='merge' would overwrite other rows of a key, since {target.name} is {kind}, "
-                f"with the column {name}: remove repair, or pass a DebeziumSignal"
-            )
-
-
-def _require_known_deletes(comparison: Comparison) -> None:
-    """Raise an error for a table that may have soft deletes."""
-    if comparison.deleted_column is not None:
-        return
-    for field in comparison.target.schema.fields:
-        if field.name in comparison.not_compared and is_time(field):
-            raise ArgumentError(
-                f"repair='merge' would delete rows for good, and {comparison.target.name} has the "
-                f"column {backquoted(field.name)}, which the source lacks: pass "
-                f"deleted_column={field.name!r} if it has the time of soft deletes, or "
-                "deleted_column='' if the target has hard deletes"
-            )
 
 
 def is_time(field: StructField) -> bool:
@@ -215,13 +197,12 @@ def merge_source_rows(
     """
     keys = [key for key in kinds if None not in key]
     duplicates = [key for key in keys if kinds[key] == "duplicate"]
-    copies = {field.name.lower(): field.dataType for field in comparison.target.schema.fields}
     key_texts = [f"k{index}" for index in range(len(comparison.keys))]
     columns = [column.target_name for column in comparison.columns]
 
     def changes(rows: DataFrame, kind: str) -> DataFrame:
         row = rows.select(f"{ROW}.*")
-        values = as_copied(row.schema.fields, copies, columns)
+        values = as_copied(row.schema.fields, comparison.target.schema.fields, columns)
         return row.selectExpr(f"'{kind}' AS {ROW_KIND}", *values)
 
     def deletes(rows: DataFrame) -> DataFrame:

@@ -84,40 +84,30 @@ def resync_from_source(
     resync = wait_while(store, resync, lambda each: each.phase == "requested", report)
     if resync.phase != "loading":
         return resync
+    options = options or TableOptions()
     with failed_at_error(store, resync, "the source's rows were not written"):
-        _load(spark, source, resync, store, database, options or TableOptions())
+        schema = store.beside(resync, spark).read(resync.table)
+        policy = database.of.policy(options, database.table_options)
+        assert schema is not None  # the query wrote it before this phase
+        target = database.target(resync.new)
+        copies = target.sink(spark).fields()
+        read = source_table(spark, source)
+        of_source = {name.lower() for name in read.schema.fieldNames()}
+        copied = {each.name.lower() for each in copies}
+        columns = [each.name for each in schema.columns if each.name.lower() in copied]
+        lacking = [name for name in columns if name.lower() not in of_source]
+        if lacking:
+            raise ArgumentError(
+                f"{read.name} has no column {', '.join(map(backquoted, lacking))}, which the table has: "
+                "read it again from its topic"
+            )
+
+        with read.snapshot() as snapshot:
+            values = as_copied(read.schema.fields, copies, columns)
+            changes: DataFrame = snapshot.rows.selectExpr(f"'+U' AS {ROW_KIND}", *values)
+            rows = selected(changes, policy.where, policy.select)
+            written = [*columns, *policy.select]
+            write_rows(rows, target, schema.primary_key, written, policy.deleted_column)
     loaded = msgspec.structs.replace(resync, phase="reading")
     store.write_resync(loaded)
     return loaded
-
-
-def _load(
-    spark: SparkSession,
-    source: JdbcSource,
-    resync: Resync,
-    store: SchemaStore,
-    database: Database,
-    options: TableOptions,
-) -> None:
-    """Write the source's rows to the new table."""
-    schema = store.beside(resync, spark).read(resync.table)
-    policy = database.of.policy(options, database.table_options)
-    assert schema is not None  # the query wrote it before this phase
-    target = database.target(resync.new)
-    copies = {each.name.lower(): each.dataType for each in target.sink(spark).fields()}
-    read = source_table(spark, source)
-    of_source = {name.lower() for name in read.schema.fieldNames()}
-    columns = [each.name for each in schema.columns if each.name.lower() in copies]
-    lacking = [name for name in columns if name.lower() not in of_source]
-    if lacking:
-        raise ArgumentError(
-            f"{read.name} has no column {', '.join(map(backquoted, lacking))}, which the table has: "
-            "read it again from its topic"
-        )
-
-    with read.snapshot() as snapshot:
-        values = as_copied(read.schema.fields, copies, columns)
-        changes: DataFrame = snapshot.rows.selectExpr(f"'+U' AS {ROW_KIND}", *values)
-        rows = selected(changes, policy.where, policy.select)
-        written = [*columns, *policy.select]
-        write_rows(rows, target, schema.primary_key, written, policy.deleted_column)

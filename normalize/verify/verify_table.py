@@ -139,8 +139,8 @@ def verify_table(
         check_repair(repair, comparison)
     for _ in range(_SCANS):
         scan = comparison.scan()
-        looks = Looks(comparison.look, max_lag_seconds)
-        looks.run(scan.differing)
+        looks = Looks(max_lag_seconds)
+        looks.run(comparison.look, scan.differing)
         if scan.is_complete or looks.proven:
             break
     repaired = 0
@@ -150,7 +150,8 @@ def verify_table(
             repaired = repair.send(spark, source, comparison.keys, kinds)
         else:
             merge_source_rows(comparison, target, kinds)
-            looks.run(looks.take_proven())
+            repaired_keys, looks.proven = looks.proven, {}
+            looks.run(comparison.look, repaired_keys)
             repaired = len(kinds) - len(looks.proven) - len(looks.unsettled)
     return comparison.result(scan, looks, limit, time.monotonic() - began, repaired)
 
@@ -271,7 +272,8 @@ def _key(read: ComparableTable, keys: Sequence[str], exclude: Sequence[str]) -> 
     key, columns = tuple(keys) or read.primary_key, read.schema.fieldNames()
     if not key:
         raise ArgumentError(
-            f"{read.name} has no primary key: pass keys=..., the columns that identify a row"
+            f"{read.name} has no primary key: add one, or call verify_table with keys=..., the "
+            "columns that identify a row"
         )
     for argument, names in (("keys", key), ("exclude", exclude)):
         if unknown := [name for name in names if name not in columns]:

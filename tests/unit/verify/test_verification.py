@@ -85,8 +85,8 @@ class Copy:
         def sleep(seconds: float) -> None:
             self.now += seconds
 
-        looks = Looks(look, LAG, lambda: self.now, sleep)
-        looks.run({("1",): self.pair()})
+        looks = Looks(LAG, lambda: self.now, sleep)
+        looks.run(look, {("1",): self.pair()})
         return looks
 
 
@@ -116,21 +116,23 @@ def test_a_change_of_the_source_starts_the_time_again() -> None:
 
 def test_a_key_differs_only_once_the_target_has_what_the_topics_had_after_the_lag() -> None:
     copy, applied = Copy({0: 5}, {0: 4}), [0.0]
-    looks = Looks(
-        lambda keys: ({("1",): copy.pair()}, ""), LAG, lambda: copy.now, applied=lambda: applied[0]
-    )
+    looks = Looks(LAG, lambda: copy.now, applied=lambda: applied[0])
+
+    def look(keys: object) -> tuple[dict[Key, Pair], str]:
+        return {("1",): copy.pair()}, ""
+
     looks.add({("1",): copy.pair()})
     for now, of_target in ((1000, 0.0), (2000, LAG - 1)):  # the producer, or the query, is behind
         copy.now, applied[0] = now, of_target
-        looks.step()
+        looks.step(look)
         assert (len(looks.pending), looks.proven) == (1, {})
     looks.wait_again()  # it may catch up after an outage
     for applied[0] in (LAG, 2000 + LAG - 1):
-        looks.step()
+        looks.step(look)
         assert (len(looks.pending), looks.proven) == (1, {})
         looks.wait_again()  # not for ever
     applied[0] = 2000 + LAG
-    looks.step()
+    looks.step(look)
     assert (looks.pending, looks.kinds) == ({}, {("1",): "different"})
 
 
