@@ -69,7 +69,9 @@ def test_json_in_a_frame_is_read_as_without_it(
     for target in (Blocks, TypedRows):
         assert not differences(source, records, target)
         assert not differences(source, [*plain[:3], *records[3:], *plain[:3]], target)
-    assert odd_places(source, records) == odd_places(source, plain)
+    # Some formats are decoded row by row.
+    if together(source, keyed=True) is not None:
+        assert odd_places(source, records) == odd_places(source, plain)
 
 
 @pytest.mark.parametrize("frame", FRAMES.values(), ids=FRAMES)

@@ -187,8 +187,16 @@ VALID = [
     ("mongodb-json", {"operationType": "delete", "documentKey": {"_id": 1}}),
     ("mongodb-json", {"operationType": "invalidate"}),
     ("cockroachdb-json", {"after": ROW, "updated": "1532377312562986715.0000000000"}),
+    ("cockroachdb-json", {**ROW, "__crdb__": {"updated": "1532377312562986715.0000000000"}}),
     ("cockroachdb-json", {"after": None, "before": ROW, "key": [1], "topic": "products"}),
     ("cockroachdb-json", {"resolved": "1532377312562986715.0000000000"}),
+    (
+        "sqlserver-ces-json",
+        {"type": "com.microsoft.SQL.CES.DML.V1", "operation": "INS", "data": "{}"},
+    ),
+    ("ticdc-simple-json", {"version": 1, "type": "UPDATE", "data": ROW, "old": ROW}),
+    ("ticdc-simple-json", {"version": 1, "type": "DELETE", "old": ROW}),
+    ("ticdc-simple-json", {"version": 1, "type": "WATERMARK", "commitTs": 1, "buildTs": 2}),
 ]
 INVALID = [
     ("mongodb-json", {"operationType": "insert"}, "$", "missing `fullDocument`"),
@@ -297,6 +305,21 @@ INVALID = [
         "expected maxItems 1, got `array`",
     ),
     ("ticdc-canal-json", {"type": "QUERY", "data": None}, "$.type", "got `string` 'QUERY'"),
+    (
+        "sqlserver-ces-json",
+        {"type": "com.microsoft.SQL.CES.DML.V2", "operation": "INS", "data": "{}"},
+        "$.type",
+        "got `string` 'com.microsoft.SQL.CES.DML.V2'",
+    ),
+    (
+        "sqlserver-ces-json",
+        {"type": "com.microsoft.SQL.CES.DML.V1", "operation": "INS", "data": {}},
+        "$.data",
+        "expected `string`, got `object`",
+    ),
+    ("ticdc-simple-json", {"version": 1, "type": "UPDATE", "data": ROW}, "$", "missing `old`"),
+    ("ticdc-simple-json", {"version": 2, "type": "WATERMARK"}, "$.version", "got `integer` 2"),
+    ("ticdc-simple-json", {"version": 1, "type": "x"}, "$.type", "got `string` 'x'"),
     ("maxwell-json", {"type": "insert"}, "$", "missing `data`"),
     (
         "maxwell-json",

@@ -36,7 +36,7 @@ from tests.support.examples import examples
 from tests.support.message_shapes import of_each_shape
 from tests.support.replay.replaying import read_recording
 from tests.support.replay.topics import topics
-from tests.support.scenarios import CASES, rejects
+from tests.support.scenarios import CASES, OF_FORMAT, rejects
 from tools.fuzz_together import (
     FORMATS as IN_JSON,
     TARGETS,
@@ -46,11 +46,7 @@ from tools.fuzz_together import (
 )
 
 FORMATS = (*IN_JSON, "debezium-avro-confluent")
-NATIVE = (
-    "canal-json", "changelog-json", "debezium-json", "dms-json", "maxwell-json", "ogg-json", "ticdc-canal-json",
-)  # fmt: skip
-"""The formats that the native decoder knows: each fact about messages is checked for it, too, if it
-is installed."""
+NATIVE = tuple(name for name, case in OF_FORMAT.items() if case.native)
 RECORDED = [topic for topic in topics() if topic.format in FORMATS and topic.primary_key]
 MESSAGES, OF_EACH_SHAPE = 3_000, 5
 MOST_ODD, MOST_ODD_OF = (
@@ -1142,7 +1138,7 @@ def test_a_null_in_the_row_is_not_the_value_of_the_kafka_key() -> None:
 
 
 @pytest.mark.parametrize("name", ['k"', "a\\b", "tab\t"])
-@pytest.mark.parametrize("identifier", [name for name in IN_JSON if name != "mongodb-json"])
+@pytest.mark.parametrize("identifier", [name for name in IN_JSON if OF_FORMAT[name].key == "id"])
 def test_a_name_that_no_struct_can_have_gives_the_same(identifier: str, name: str) -> None:
     format, columns = get_format(identifier), f"`{name}` INT NOT NULL, v STRING"
     row = {name: 1, "v": "a"}

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from cdc_formats.errors import MissingFieldError
+from normalize.change_feed import in_order
 from normalize.tables.batches import (
     Batch,
     BatchOrderError,
@@ -18,7 +19,6 @@ from normalize.tables.batches import (
     record_of,
     version_of,
 )
-from normalize.tables.change_feed import in_order
 from normalize.tables.commits import (
     Commit,
     LogEntry,
