@@ -13,15 +13,11 @@ from normalize import (
     DeltaDatabase,
     JdbcTarget,
     LocalKafka,
-    aggregate_changes,
     from_kafka_changelog,
-    signed_count,
     sync_database,
 )
 from normalize.api import encode_changelog
-from normalize.change_feed import CHANGE_TYPES
 from normalize.tables.apply import apply_batch
-from normalize.tables.latest import ChangeOrderError
 from tests.support.sinking import (
     STORY,
     Sink,
@@ -34,7 +30,6 @@ from tests.support.streams import new_topic, servers
 
 KINDS = ["delta", pytest.param("iceberg", marks=pytest.mark.iceberg)]
 SCHEMA = "id INT, name STRING"
-FEED = sorted((id, name, CHANGE_TYPES[kind]) for kind, id, name in STORY)
 
 
 @pytest.fixture
@@ -135,15 +130,6 @@ def test_concurrent_writers_all_finish(
     assert len({name for _, name in rows}) == 1  # each micro-batch is one commit
 
 
-def test_results_of_a_group_by_are_applied(
-    connect: SparkSession, story: dict[str, str], new_sink: Callable[[str], Sink]
-) -> None:
-    sink, changes = new_sink("delta"), streamed(connect, story, bounded=True)
-    names = aggregate_changes(changes, "name", signed_count("*").alias("n"), changelog_mode="all")
-    apply_batch(names, sink.table, keys="name", order_by="n")
-    assert sink.rows() == [("c", 1), ("e", 1)]
-
-
 @pytest.mark.parametrize("kind", KINDS)
 def test_your_own_foreach_batch_makes_a_table_and_a_history(
     connect: SparkSession,
@@ -190,14 +176,6 @@ def test_your_own_foreach_batch_makes_a_table_and_a_history(
     apply_batch(late, history.table, **options)
     first = [(1, "a", 0, 2), (1, "c", 3, None), (1, "late", 2, 3)]
     assert history.rows() == [*first, *second, (2, "e", 7, 9)]
-
-
-def test_an_order_is_required(connect: SparkSession, new_sink: Callable[[str], Sink]) -> None:
-    with pytest.raises(
-        ChangeOrderError,
-        match=r"requires order_by, .*: pass order_by=\['offset'\], or another column",
-    ):
-        apply_batch(changelog(connect, STORY), new_sink("delta").table, keys="id")
 
 
 def test_what_needs_a_classic_session_is_refused_at_the_call(connect: SparkSession) -> None:

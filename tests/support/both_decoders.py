@@ -180,7 +180,6 @@ def odd_places(
 ) -> list[int]:
     """Return the indexes of the records that are decoded one by one."""
     decoder = columnar(plan, keyed=keyed)
-    assert decoder is not None
     ((part, kafka),) = records_of(batch_of(records), plan)
     part = part._replace(numbers=np.arange(len(part.values)))
     steps = decoder.decode(part, kafka).steps

@@ -1,27 +1,22 @@
 """Messages of several tables, and targets that hold several tables."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from uuid import uuid4
 
 import pyarrow as pa
+from pyspark.sql import SparkSession
 
 from normalize import DeltaDatabase, DeltaTarget, IcebergDatabase, JdbcDatabase, JdbcTarget
 from normalize.tables.database_target import Database
 from normalize.tables.writers.delta import is_path
 from normalize.tables.writers.dialects import dialect_of
 from normalize.tables.writers.jdbc import JdbcConnection, jdbc_options
-from normalize.tables.writers.lake import LakeTarget
 
 from .delta_files import delta_rows
 from .json_bytes import json_bytes
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 Message = tuple[bytes | None, bytes | None]
 Row = Mapping[str, Any]
@@ -64,24 +59,28 @@ def debezium(
     op: str,
     before: Row | None,
     after: Row | None,
-    types: Mapping[str, str] | None = None,
+    types: Mapping[str, str | Mapping[str, Any]] | None = None,
     comments: Mapping[str, str] | None = None,
 ) -> Message:
     """A message of Debezium's MySQL connector; with Connect's types, in a schema block.
 
-    The block has comments of columns with ``include.schema.comments=true``.
+    A type is its name, or has its parameters too. The block has comments of columns with ``include.schema.comments=true``.
     """
     source = {"connector": "mysql", "db": "shop", "table": table, "ts_ms": 1}
     payload = {"before": before, "after": after, "source": source, "op": op, "ts_ms": 1}
     key = {"id": (after or before or {})["id"]}
     if types is None:
         return json_bytes(key), json_bytes(payload)
+    docs = comments or {}
     rows: list[dict[str, Any]] = [
-        {"type": kind, "field": name, "optional": name != "id"} for name, kind in types.items()
+        {
+            **({"type": kind} if isinstance(kind, str) else kind),
+            **({"doc": docs[name]} if name in docs else {}),
+            "field": name,
+            "optional": name != "id",
+        }
+        for name, kind in types.items()
     ]
-    for row in rows:
-        if row["field"] in (comments or {}):
-            row["doc"] = (comments or {})[row["field"]]
     images = [
         {"type": "struct", "fields": rows, "optional": True, "field": image}
         for image in ("before", "after")
@@ -111,7 +110,6 @@ class Tables:
     def types(self, table: str) -> dict[str, str]:
         """The types of a table's columns in Delta or Iceberg."""
         target = self.database.target(table)
-        assert isinstance(target, LakeTarget)
         return {
             field.name: field.dataType.simpleString()
             for field in self.spark.table(target.sql_name).schema.fields
@@ -143,7 +141,6 @@ class Tables:
             options = jdbc_options(target, dialect) | {"dbtable": dialect.table(target.table)}
             frame = self.spark.read.format("jdbc").options(**options).load()
         else:
-            assert isinstance(target, LakeTarget)
             frame = self.spark.table(target.sql_name)
         return sorted_rows(row.asDict() for row in frame.collect())
 

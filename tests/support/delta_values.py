@@ -1,16 +1,12 @@
 """Awkward values of each type in Delta tables, as Spark casts them from text."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+
+from pyspark.sql import SparkSession
 
 from normalize import DeltaTarget
 from normalize.tables.apply import apply_batch
 from tests.support.sinking import changelog
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 INSTANTS = (
     "-0044-03-15 00:00:00",

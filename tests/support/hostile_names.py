@@ -1,20 +1,13 @@
 """Column names that could end a name, a statement or a type."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from hypothesis import strategies as st
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import DataType
 
 from cdc_formats.values.schema import columns as to_columns
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
-    from pyspark.sql.types import DataType
-
-
-EVIL = "a:int>) USING delta LOCATION '{0}' --"
 
 HOSTILE = [
     "first-name", "a.b", "a`b", "`", "``", "*", "a.*", "x; DROP TABLE t", "--", "/* x */", "it's", 'say "x"', '" TEXT); --', "a\nb",

@@ -1,14 +1,11 @@
 """Writes a job file for `maxwell-json` messages and Delta tables."""
 
-from __future__ import annotations
-
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import yaml
 
-if TYPE_CHECKING:
-    from normalize import LocalKafka
+from normalize import LocalKafka
 
 
 def job_file(kafka: LocalKafka, folder: Path, topic: str, **changes: Any) -> Path:

@@ -39,10 +39,10 @@ MAIN_PATHS = {
         "servers/registry/test_real_registry.py::test_written_records_are_read_back",
     ),
     "sync_table": (
-        "e2e/tables/test_topic_to_table.py::test_table_equals_its_source_after_each_run_and_repetition[delta]",
+        "e2e/tables/test_topic_to_table.py::test_table_equals_its_source_after_each_run_and_repetition",
         "e2e/tables/test_topic_to_table.py::test_old_slice_of_the_topic_leaves_the_table_equal_to_the_source",
         "spark/tables/test_sync_table.py::test_delete_and_rebirth_in_one_micro_batch_and_a_repeated_one",
-        "spark/tables/test_sync_table.py::test_soft_deletes_a_condition_and_a_history",
+        "spark/tables/test_sync_masks.py::test_computed_columns[delta]",
     ),
     "sync_database": (
         "e2e/tables/test_sync_database.py::test_tables_of_one_topic_with_new_columns_new_tables_and_one_that_fails",
@@ -51,7 +51,7 @@ MAIN_PATHS = {
         "spark/tables/test_sync_errors.py::test_errors_of_tables_and_their_remedies",
     ),
     "apply_changes": (
-        "e2e/tables/test_sink_deletes.py::test_a_history_from_kafka",
+        "e2e/tables/test_sink_topics.py::test_a_history_from_kafka",
         "e2e/tables/test_sink_topics.py::test_a_topic_that_has_every_row_is_read_again_with_a_new_checkpoint",
         "e2e/normalize/test_native_kafka.py::test_the_sum_by_name_equals_the_databases_after_every_retraction",
     ),

@@ -1,17 +1,14 @@
 """Jobs of other sessions that rewrite and remove the files of a table while a query writes it."""
 
-from __future__ import annotations
-
 from contextlib import suppress
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
+
+from pyspark.sql import SparkSession
 
 from normalize.tables.targets import ConflictError
 from normalize.tables.writers.lake import LakeTarget
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 KEPT = timedelta(minutes=10)
 """How long files stay beside a query that the table no longer has.

@@ -3,20 +3,16 @@
 Each renderer of a plan has to end in these rows (`tests/e2e/tables/test_merge_vectors.py`).
 """
 
-from __future__ import annotations
-
 from datetime import datetime, timezone
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
 
 from cdc_formats.events import Position
 from normalize.core.order import stored_position
 from normalize.tables.merge import ABSENT_COLUMN
 from normalize.tables.table_spec import TableSpec
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
 
 Row = dict[str, Any]
 SHARD = "Shard"
@@ -50,9 +46,7 @@ def _row(name: str | None = None, note: str | None = None, **more: Any) -> Row:
 
 def at(number: int, history: str = "db") -> bytes:
     """The position with a number in the log of a source."""
-    position = stored_position(Position(history, number, 0, None))
-    assert position is not None
-    return position
+    return stored_position(Position(history, number, 0, None))
 
 
 def hour(number: int) -> datetime:

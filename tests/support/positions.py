@@ -10,7 +10,6 @@ from typing import Any
 
 from normalize.tables.table_options import TableOptions
 from tests.support.databases import Message
-from tests.support.syncing import BoundedSync
 
 UNAVAILABLE = "__debezium_unavailable_value"
 WITH = TableOptions(deletes="soft", position_column="position")
@@ -93,30 +92,3 @@ class Log:
 def live_rows(rows: Sequence[dict[str, Any]]) -> dict[int, str]:
     """The names of rows that are not deleted."""
     return {row["id"]: row["name"] for row in rows if "deleted_at" not in row}
-
-
-def assert_no_row_is_set_back(sync: BoundedSync) -> None:
-    """Require that events of a table change nothing when they are delivered again."""
-    log = Log(60)
-
-    def applied(
-        messages: list[Message], table: TableOptions = WITH, *, by_spark: bool = False
-    ) -> dict[int, str]:
-        sync.produce("t", messages, partitions=3 if by_spark else 1)
-        sync.run(by_spark=by_spark, format="debezium-json", tables={"shop.orders": table})
-        return live_rows(sync.rows_of("orders"))
-
-    # The table gets the column: its rows without a position are replaced.
-    assert applied(log.events[:20], WITHOUT) == log.rows(20)
-    assert applied(log.events[10:40], by_spark=True) == log.rows(40)
-    # Without positions, this slice would set rows back.
-    assert Log.names([*log.events[:40], *log.events[10:25]]) != log.rows(40)
-    assert applied(log.events[10:25]) == log.rows(40)
-    # Old and new events in one micro-batch, which then is repeated.
-    mixed = [*log.events[30:60], *log.events[:50]]
-    assert Log.names(mixed) != log.rows(60)
-    assert applied(mixed, by_spark=True) == log.rows(60)
-    rows = sync.rows_of("orders")
-    sync.forget_last_commit()
-    assert applied([]) == log.rows(60)
-    assert sync.rows_of("orders") == rows

@@ -227,7 +227,6 @@ def another_target(query: Query) -> dict[str, Any]:
 
 def add_column(query: Query) -> None:
     target = query.sync.tables.database.target("orders")
-    assert isinstance(target, DeltaTarget)
     query.spark.sql(f"ALTER TABLE {target.sql_name} ADD COLUMNS (own STRING)")
 
 
@@ -368,12 +367,12 @@ def accept(table: Query | Stream) -> None:
     by_owner(f"ALTER TABLE {{t}} SET TBLPROPERTIES ('changelog.accepted' = '{value}')")(table)
 
 
-def and_accept(act: Callable[[Any], None]) -> Callable[[Any], None]:
-    """Return what changes the target, and then accepts it as its owner."""
+def and_then(*acts: Callable[[Any], None]) -> Callable[[Any], None]:
+    """Return what changes the target in several ways."""
 
     def run(table: Query | Stream) -> None:
-        act(table)
-        accept(table)
+        for act in acts:
+            act(table)
 
     return run
 
@@ -387,12 +386,12 @@ def keep_older(table: Query | Stream) -> None:
 
 ON_LOG: dict[str, tuple[Callable[[Any], None], Mapping[int, str]]] = {
     "the target was restored to an older version": (restore_older, {}),
-    "the same, and its owner accepts it": (and_accept(restore_older), {}),
+    "the same, and its owner accepts it": (and_then(restore_older, accept), {}),
     "the target was restored, and this was undone": (undo, BEFORE),
     "the target and the checkpoint were set back to one moment": (restore_both, BEFORE),
-    "both, and the owner of the target accepts it": (and_accept(restore_both), BEFORE),
+    "both, and the owner of the target accepts it": (and_then(restore_both, accept), BEFORE),
     "the target was overwritten": (overwrite, BEFORE),
-    "the target was overwritten, and its owner accepts it": (and_accept(overwrite), BEFORE),
+    "the target was overwritten, and its owner accepts it": (and_then(overwrite, accept), BEFORE),
     "the target has commits of others": (other_commits, BEFORE),
     "the target is a new table of this name": (create_again, BEFORE),
     "another writer replaced the last commit": (replace_commit, BEFORE),
@@ -412,24 +411,17 @@ expire = by_owner(
 replace_table = by_owner("CREATE OR REPLACE TABLE {t} USING iceberg AS SELECT * FROM {t}")
 
 
-def and_then(*acts: Callable[[Any], None]) -> Callable[[Any], None]:
-    """Return what changes the target in several ways."""
-
-    def run(table: Query | Stream) -> None:
-        for act in acts:
-            act(table)
-
-    return run
-
-
 ON_SNAPSHOTS = {
     "the target was restored to an older version": (restore_older, {1: "a"}),
-    "the same, and its owner accepts it": (and_accept(restore_older), {1: "a"}),
+    "the same, and its owner accepts it": (and_then(restore_older, accept), {1: "a"}),
     "the target was restored, and this was undone": (undo, BEFORE),
     "the target and the checkpoint were set back to one moment": (restore_both, BEFORE),
-    "both, and the owner of the target accepts it": (and_accept(restore_both), BEFORE),
+    "both, and the owner of the target accepts it": (and_then(restore_both, accept), BEFORE),
     "the target was overwritten": (replace_table, BEFORE),
-    "the target was overwritten, and its owner accepts it": (and_accept(replace_table), BEFORE),
+    "the target was overwritten, and its owner accepts it": (
+        and_then(replace_table, accept),
+        BEFORE,
+    ),
     "the target has commits of others": (and_then(update, rewrite), BEFORE),
     "the target is a new table of this name": (create_again, BEFORE),
     "an old backup of the target is in its place": (and_then(restore_older, expire), {1: "a"}),
@@ -559,7 +551,6 @@ def guard_outcome(spark: SparkSession, before: Mapping[str, Any], now: Mapping[s
             **options,
         }
         stage = Request.check(RecordInput(True, topic="t"), {}, **arguments).stage()
-        assert stage is not None
         where = stage_options.get("where")
         expected = replace(
             stage.expected,
@@ -765,7 +756,6 @@ def check_cell(happened: str | None, content: str) -> None:
     if content == "–":
         assert happened is None
         return
-    assert happened is not None
     kind, _, text = content.partition(": ")
     assert happened.startswith("same rows" if kind == "warning" else kind)
     assert text.strip("`") in happened

@@ -18,9 +18,7 @@ def request(sync: Sync, table: str = "orders", **options: bool) -> None:
 
 
 def state(sync: Sync, table: str = "orders") -> Resync:
-    resync = SchemaStore(sync.spark, str(sync.folder / "schemas")).read_resync(f"shop.{table}")
-    assert resync is not None
-    return resync
+    return SchemaStore(sync.spark, str(sync.folder / "schemas")).read_resync(f"shop.{table}")
 
 
 def read_again(sync: Sync, *messages: Message, topic: str = "all", **options: Any) -> None:

@@ -1,25 +1,21 @@
 """Sink test helpers: tables of any kind, reading them back, and changelogs in micro-batches."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, wait
 from dataclasses import dataclass
 from pathlib import Path
 from random import Random
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from uuid import uuid4
 
 from pyspark.errors import StreamingQueryException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from normalize import DeltaTarget, IcebergTarget, JdbcTarget, apply_changes
 from normalize.tables.targets import TableTarget
 from normalize.tables.writers.dialects import dialect_of
 from normalize.tables.writers.jdbc import JdbcConnection, jdbc_options
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
-    from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 STORY = [
     ("+I", 1, "a"),

@@ -3,8 +3,6 @@
 Both write into tables of any kind.
 """
 
-from __future__ import annotations
-
 import json
 import re
 import time
@@ -15,12 +13,13 @@ from functools import reduce
 from itertools import pairwise
 from pathlib import Path
 from random import Random
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from uuid import uuid4
 
 import pyarrow as pa
 import pytest
 from pyspark.errors import PySparkException, StreamingQueryException
+from pyspark.sql import DataFrame, SparkSession
 
 from cdc_formats.errors import ChangelogError
 from normalize import LocalKafka, sync_database, sync_table
@@ -31,9 +30,6 @@ from normalize.tables.database_target import table_name
 from normalize.tables.job import TableJob
 from tests.support.databases import Message, Row, Tables, maxwell
 from tests.support.sinking import fails_after_repeating, forget_last_commit
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
 
 ORDER = {"id": 1, "name": "a"}
 MINIMAL = {"format_options": {"binlog_row_image": "MINIMAL"}}
@@ -221,28 +217,19 @@ class BoundedSync(SyncedTables):
 
     def job(self, **options: Any) -> SyncDatabase:
         """Return the function of a query with these options."""
-        arguments = {
-            "format": "maxwell-json",
-            "target": self.tables.database,
-            "schema_location": str(self.folder / "schemas"),
-            "options": {"kafka.bootstrap.servers": "localhost:1"},
-            "check": False,
-            **options,
-        }
-        with pytest.MonkeyPatch.context() as patch:
-            # The query's function, which Spark's writer would keep to itself.
-            patch.setattr(
-                "pyspark.sql.streaming.DataStreamWriter.foreachBatch", lambda _, function: function
-            )
-            job: Any = sync_database(self.spark, "any", **arguments)
-        assert isinstance(job, SyncDatabase)
-        return job
+        return self._function(sync_database, self.tables.database, options)
 
     def table_job(self, **options: Any) -> TableJob:
         """Return the function of a `sync_table` into ``orders`` with these options."""
+        return self._function(sync_table, self.tables.database.target("orders"), options)
+
+    def _function(
+        self, start: Callable[..., Any], target: object, options: Mapping[str, Any]
+    ) -> Any:
+        """Return a query's function, which Spark's writer would keep to itself."""
         arguments = {
             "format": "maxwell-json",
-            "target": self.tables.database.target("orders"),
+            "target": target,
             "schema_location": str(self.folder / "schemas"),
             "options": {"kafka.bootstrap.servers": "localhost:1"},
             "check": False,
@@ -252,9 +239,7 @@ class BoundedSync(SyncedTables):
             patch.setattr(
                 "pyspark.sql.streaming.DataStreamWriter.foreachBatch", lambda _, function: function
             )
-            job: Any = sync_table(self.spark, "any", **arguments)
-        assert isinstance(job, TableJob)
-        return job
+            return start(self.spark, "any", **arguments)
 
     def run(self, *, by_spark: bool = False, **options: Any) -> None:
         """Start a query, and apply all records: first those of a micro-batch that failed."""

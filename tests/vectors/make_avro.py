@@ -10,8 +10,6 @@ names where the converter has them (``connect.name``). Values are written unchan
 decimals as unscaled bytes, times as numbers.
 """
 
-from __future__ import annotations
-
 import base64
 import json
 from decimal import Decimal

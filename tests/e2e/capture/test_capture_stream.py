@@ -38,7 +38,6 @@ def job(options: dict[str, str], folder: Path) -> Iterator[Iterator[str]]:
         process = subprocess.Popen(
             command, stdout=subprocess.PIPE, stderr=log, text=True, start_new_session=True
         )
-    assert process.stdout is not None
     try:
         yield iter(process.stdout.readline, "")
     finally:

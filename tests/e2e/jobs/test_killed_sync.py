@@ -38,7 +38,6 @@ def kill_after(job: subprocess.Popen[str], merges: int, pause: float = 0) -> int
 
     `pause` is how long it goes on after that, in seconds.
     """
-    assert job.stdout is not None
     for _ in range(merges):
         assert job.stdout.readline().startswith("merged")
     time.sleep(pause)

@@ -33,7 +33,6 @@ def run(
         dict.fromkeys(WAYS, 0),
         list[str](),
     )
-    assert job.stdout is not None
     with job.stdout:
         for line in job.stdout:
             lines.append(line)

@@ -22,6 +22,8 @@ from cdc_formats.errors import (
     UnknownTopicError,
 )
 from normalize import from_kafka_changelog
+from tests.support import databases
+from tests.support.databases import Message
 from tests.support.streams import debezium, new_topic, servers, settings
 
 GOOD = [(None, debezium("c", None, {"id": i, "name": "bike"})) for i in range(200)]
@@ -43,9 +45,16 @@ MAXWELL = [
 MALFORMED = (None, b"no JSON")
 
 
-@pytest.fixture(scope="module")
-def orders(kafka: Any) -> str:
-    return new_topic(kafka, GOOD, partitions=3)
+TWO_TABLES = [
+    (None, debezium("c", None, {"id": 1}).replace(b'"t"', name)) for name in (b'"a"', b'"b"')
+]
+TYPE = {"schema": "id INT, name INT"}
+WRONG_TYPE = (
+    r"^\[TYPE_CONVERSION\] expected `INT`, got `str` 'bike' - at `\$.after.name` of the value in "
+    r"{topic}\[0\]@\d+"
+)
+REGISTRY = {"format": "debezium-avro-confluent", "format_options": {"url": "http://127.0.0.1:9"}}
+NOWHERE = {"kafka.bootstrap.servers": "127.0.0.1:1"}
 
 
 @pytest.fixture
@@ -69,7 +78,8 @@ def call(spark: Any, kafka: Any) -> Any:
     return call
 
 
-def test_a_good_an_empty_and_an_unchecked_topic_are_no_word(call, kafka, orders, warnings):
+def test_a_good_an_empty_and_an_unchecked_topic_are_no_word(call, kafka, warnings):
+    orders = new_topic(kafka, GOOD, partitions=3)
     call(orders)
     call(orders, bounded=True)
     call(new_topic(kafka, []))
@@ -82,96 +92,136 @@ def test_a_good_an_empty_and_an_unchecked_topic_are_no_word(call, kafka, orders,
     assert warnings() == []
 
 
-def test_an_unreachable_broker_is_an_error_in_seconds(call):
-    begin = time.monotonic()
-    with pytest.raises(
-        KafkaUnavailableError, match=r"the connection was refused.*check bootstrap\.servers"
-    ):
-        call("orders", options={"kafka.bootstrap.servers": "127.0.0.1:1"})
-    assert time.monotonic() - begin < 12
-
-
-def test_an_unknown_topic_is_an_error_with_similar_names(call, orders):
-    with pytest.raises(
-        UnknownTopicError, match=rf"topic '{orders}x' does not exist, .*Did you mean .*'{orders}'"
-    ):
-        call(f"{orders}x")
-
-
-def test_another_format_is_an_error_with_the_records_format(call, kafka):
-    topic = new_topic(kafka, MAXWELL)
-    with pytest.raises(
-        ArgumentError,
-        match=(
-            r"format is 'debezium-json', but the records look like 'maxwell-json' \(20 of 20 .*: "
-            r"pass format"
+@pytest.mark.parametrize(
+    ("records", "arguments", "error", "text"),
+    [
+        pytest.param(
+            [],
+            {"options": NOWHERE},
+            KafkaUnavailableError,
+            r"the connection was refused.*check bootstrap\.servers",
+            id="an unreachable broker",
         ),
-    ):
-        call(topic)
-
-
-def test_another_format_is_a_warning_in_other_modes(call, kafka, warnings):
-    topic = new_topic(kafka, MAXWELL)
-    call(topic, mode="DROPMALFORMED")
-    bad, format = warnings()
-    assert (
-        f"topic {topic}: every record that a task read is bad (20 of 20: MISSING_FIELD 20)" in bad
-    )
-    assert "Format 'debezium-json' may be wrong: the records look like 'maxwell-json'" in format
-
-
-def test_a_second_table_is_the_querys_error(call, kafka):
-    topic = new_topic(
-        kafka,
-        [
-            (None, debezium("c", None, {"id": 1}).replace(b'"t"', name))
-            for name in (b'"parts"', b'"orders"')
-        ],
-    )
-    with pytest.raises(SeveralTablesError, match=r"parts.*orders.*table_include"):
-        call(topic)
-
-
-def test_a_schema_registry_that_does_not_answer_is_an_error_in_seconds(call, kafka):
-    topic, begin = new_topic(kafka, [(None, b"\0\0\0\0\1\0")]), time.monotonic()
-    with pytest.raises(
-        SchemaRegistryError, match=r"the schema registry at http://127\.0\.0\.1:9 does not answer"
-    ):
-        call(topic, format="debezium-avro-confluent", format_options={"url": "http://127.0.0.1:9"})
+        pytest.param(
+            [(None, b"\0\0\0\0\1\0")],
+            REGISTRY,
+            SchemaRegistryError,
+            r"the schema registry at http://127\.0\.0\.1:9 does not answer",
+            id="a schema registry that does not answer",
+        ),
+        pytest.param(
+            MAXWELL,
+            {},
+            ArgumentError,
+            r"format is 'debezium-json', but the records look like 'maxwell-json' \(20 of 20 .*: "
+            r"pass format",
+            id="another format",
+        ),
+        pytest.param(
+            TWO_TABLES, {}, SeveralTablesError, "a.*b.*table_include", id="a second table"
+        ),
+        pytest.param(GOOD, TYPE, TypeConversionError, WRONG_TYPE, id="a wrong type"),
+        pytest.param(
+            GOOD, TYPE | {"bounded": True}, TypeConversionError, WRONG_TYPE, id="of a bounded read"
+        ),
+        pytest.param([*GOOD, MALFORMED], {}, MalformedMessageError, "", id="a new bad record"),
+        pytest.param(
+            [MALFORMED, *GOOD],
+            {"bounded": True},
+            MalformedMessageError,
+            "",
+            id="an old bad record of a bounded read",
+        ),
+    ],
+)
+def test_a_call_that_cannot_work_is_an_error_in_seconds(
+    call, kafka, warnings, records, arguments, error, text
+):
+    topic, begin = new_topic(kafka, records), time.monotonic()
+    with pytest.raises(error, match=text.replace("{topic}", topic)):
+        call(topic, **arguments)
     assert time.monotonic() - begin < 12
+    assert warnings() == []
 
 
-@pytest.mark.parametrize("bounded", [True, False])
-def test_a_wrong_type_is_the_querys_error(call, orders, bounded):
-    error = (
-        r"^\[TYPE_CONVERSION\] expected `INT`, got `str` 'bike' - at `\$.after.name` of the value "
-        rf"in {orders}\[\d\]@\d+"
-    )
-    with pytest.raises(TypeConversionError, match=error):
-        call(orders, schema="id INT, name INT", bounded=bounded)
+def test_an_unknown_topic_is_an_error_with_similar_names(call, kafka):
+    topic = new_topic(kafka, [])
+    similar = rf"topic '{topic}x' does not exist, .*Did you mean .*'{topic}'"
+    with pytest.raises(UnknownTopicError, match=similar):
+        call(f"{topic}x")
 
 
-def test_a_misspelt_column_is_a_warning(call, orders, warnings):
-    call(orders, schema="id INT, nmae STRING")
-    absent, unknown = warnings()
-    assert f"topic {orders}: declared but missing from" in absent
-    assert "not declared: `name`" in unknown
+@pytest.mark.parametrize(
+    ("records", "arguments", "texts"),
+    [
+        pytest.param(
+            MAXWELL,
+            {"mode": "DROPMALFORMED"},
+            [
+                r"topic {topic}: every record that a task read is bad \(20 of 20: MISSING_FIELD 20\)",
+                "Format 'debezium-json' may be wrong: the records look like 'maxwell-json'",
+            ],
+            id="another format",
+        ),
+        pytest.param(
+            GOOD,
+            {"schema": "id INT, nmae STRING"},
+            ["topic {topic}: declared but missing from", "not declared: `name`"],
+            id="a misspelt column",
+        ),
+        pytest.param(
+            [MALFORMED, *GOOD],
+            {},
+            [
+                r"^\[MALFORMED_MESSAGE\].* in {topic}\[0\]@0; it begins b'no JSON'. The query fails "
+                r"at this old record, unless its checkpoint is past it$"
+            ],
+            id="an old bad record",
+        ),
+        pytest.param(
+            GOOD,
+            {"format_options": {"table_include": "parts"}},
+            [
+                r"^none of (\d+) sampled records has a row \(OTHER_TABLE \1\)\. Check the format's "
+                r"table filters$"
+            ],
+            id="filters that select no table",
+        ),
+        pytest.param(
+            [],
+            {
+                "options": {
+                    **NOWHERE,
+                    "kafka.security.protocol": "SASL_SSL",
+                    "kafka.sasl.mechanism": "AWS_MSK_IAM",
+                },
+                "bounded": True,
+            },
+            [
+                "^broker, login, topic and records are not checked before the query starts: "
+                "kafka.sasl.mechanism=AWS_MSK_IAM has no counterpart in librdkafka$"
+            ],
+            id="options that librdkafka cannot use",
+        ),
+    ],
+)
+def test_a_call_that_may_not_work_is_a_warning(call, kafka, warnings, records, arguments, texts):
+    topic = new_topic(kafka, records)
+    call(topic, **arguments)
+    for text, warning in zip(texts, warnings(), strict=True):
+        assert re.search(text.replace("{topic}", topic), warning)
 
 
-def with_schema_block(*names: str) -> tuple[None, bytes]:
+def test_a_pattern_without_a_topic_is_a_warning(call, kafka, warnings):
+    call(None, options=servers(kafka, subscribePattern="no-such-topic-.*"), primary_key="id")
+    assert warnings() == ["no topic matches the pattern 'no-such-topic-.*' yet"]
+
+
+def with_schema_block(*names: str) -> Message:
     """A message of Debezium whose schema block and row have these columns."""
-    columns = [
-        {"field": name, "type": "int32" if name == "id" else "string", "optional": name != "id"}
-        for name in names
-    ]
-    images = [
-        {"field": image, "type": "struct", "optional": True, "fields": columns}
-        for image in ("before", "after")
-    ]
-    payload = json.loads(debezium("c", None, {name: 1 if name == "id" else "x" for name in names}))
-    return None, json.dumps(
-        {"schema": {"type": "struct", "fields": images}, "payload": payload}
-    ).encode()
+    types = {name: "int32" if name == "id" else "string" for name in names}
+    row = {name: 1 if name == "id" else "x" for name in names}
+    return databases.debezium("t", "c", None, row, types)
 
 
 @pytest.mark.parametrize(
@@ -200,54 +250,8 @@ def test_a_column_of_only_some_schema_blocks_or_of_none_is_no_error(call, kafka,
     assert all("not declared" in text or "declared but missing" in text for text in warnings())
 
 
-def test_an_old_bad_record_is_an_error_of_a_bounded_read_and_a_warning_of_a_stream(
-    call, kafka, warnings
-):
-    topic = new_topic(kafka, [MALFORMED, *GOOD])
-    with pytest.raises(MalformedMessageError):
-        call(topic, bounded=True)
-    assert warnings() == []
-    call(topic)
-    (warning,) = warnings()
-    assert warning.startswith("[MALFORMED_MESSAGE]")
-    assert warning.endswith(
-        f"in {topic}[0]@0; it begins b'no JSON'. The query fails at this old record, unless its "
-        "checkpoint is past it"
-    )
-
-
-def test_a_new_bad_record_is_an_error_of_a_stream(call, kafka):
-    with pytest.raises(MalformedMessageError):
-        call(new_topic(kafka, [*GOOD, MALFORMED]))
-
-
-def test_a_pattern_without_a_topic_is_a_warning(call, kafka, warnings):
-    call(None, options=servers(kafka, subscribePattern="no-such-topic-.*"), primary_key="id")
-    assert warnings() == ["no topic matches the pattern 'no-such-topic-.*' yet"]
-
-
-def test_filters_that_select_no_table_are_a_warning(call, orders, warnings):
-    call(orders, format_options={"table_include": "parts"})
-    (warning,) = warnings()
-    assert re.fullmatch(
-        (
-            r"none of (\d+) sampled records has a row \(OTHER_TABLE \1\)\. Check the format's "
-            r"table filters"
-        ),
-        warning,
-    )
-
-
-def test_options_that_librdkafka_cannot_use_skip_the_check(call, orders, warnings):
-    options = {"kafka.security.protocol": "SASL_SSL", "kafka.sasl.mechanism": "AWS_MSK_IAM"}
-    call(orders, options={"kafka.bootstrap.servers": "127.0.0.1:1", **options}, bounded=True)
-    assert warnings() == [
-        "broker, login, topic and records are not checked before the query starts: "
-        "kafka.sasl.mechanism=AWS_MSK_IAM has no counterpart in librdkafka"
-    ]
-
-
-def test_200_shuffle_partitions_on_one_machine_are_a_warning(spark, call, orders, warnings):
+def test_200_shuffle_partitions_on_one_machine_are_a_warning(spark, call, kafka, warnings):
+    orders = new_topic(kafka, [])
     with settings(spark, {"spark.sql.shuffle.partitions": 200}):
         call(orders)
         call(orders, bounded=True)

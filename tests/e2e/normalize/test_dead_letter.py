@@ -338,33 +338,3 @@ def test_a_format_bug_is_a_bad_record_in_lenient_modes(spark, kafka):
     assert [dict(letter.headers())["__changelog.errors.condition"] for letter in letters(kafka, dead)] == [
         b"FORMAT_BUG", b"FORMAT_BUG", b"FORMAT_BUG", b"TYPE_CONVERSION", b"FORMAT_BUG", b"MINE", b"FORMAT_BUG", b"FORMAT_BUG",
     ]  # fmt: skip
-
-
-def test_a_format_bug_fails_a_strict_query_with_its_location(spark, kafka):
-    topic = new_topic(kafka, BUGS[2:])
-    with pytest.raises(
-        Exception,
-        match=(
-            r"\[FORMAT_BUG\] buggy failed with KeyError: 'user' \(line \d+, in <lambda>\), but .* "
-            rf"in {topic}\[0\]@0"
-        ),
-    ):
-        from_kafka_changelog(
-            spark, topic, **BUGGY, format=buggy(), options=servers(kafka)
-        ).collect()
-
-
-def test_errors_that_no_record_causes_write_no_dead_letter(spark, kafka):
-    topic, dead = new_topic(kafka, [(b"k", b'{"registry": 1}')]), new_topic(kafka, [])
-    df = from_kafka_changelog(
-        spark,
-        topic,
-        **BUGGY,
-        format=buggy(),
-        options=servers(kafka),
-        mode=DeadLetter(dead),
-        check=False,
-    )
-    with pytest.raises(Exception, match="ConnectionError: the registry does not answer"):
-        df.collect()
-    assert letters(kafka, dead) == []

@@ -14,9 +14,8 @@ from cdc_formats.topics.kafka import sample_topic
 from normalize import ChangelogNormalize, decode_changelog, from_kafka_changelog
 from normalize.local_kafka import ProducerRecord
 from tests.support.frames import messages
-from tests.support.histories import TABLE, changes, random_history, records_of, rows_by_key
-from tests.support.paths import REPOSITORY
-from tests.support.strategies import by_key, fold_history, last_rows, table_of
+from tests.support.histories import TABLE, random_history, records_of, rows_by_key
+from tests.support.strategies import by_key, fold_history
 from tests.support.streams import ROCKSDB, debezium, new_topic, run_stream, servers, settings, spell
 
 
@@ -86,18 +85,6 @@ def test_decode_changelog_gives_the_same_rows(spark, kafka, tmp_path):
     assert sorted(map(str, bronze.collect())) == sorted(map(str, direct.collect()))
 
 
-def test_mini_batch_ends_in_the_same_table(spark, kafka, tmp_path, history_topic):
-    history, topic = history_topic
-    run = run_stream(
-        read_history(spark, kafka, topic, most=800, stage={"mini_batch": True}),
-        tmp_path / "checkpoint",
-    )
-    bounded = read_history(spark, kafka, topic, stage={"mini_batch": True}, bounded=True)
-    assert table_of(changes(run.rows)) == last_rows(history)
-    assert table_of(changes(bounded.collect())) == last_rows(history)
-    assert len(run.rows) < len(fold_history(history))
-
-
 @pytest.mark.cross_section
 def test_upserts_in_rocksdb_are_the_same_changelog_without_update_before(
     spark, kafka, tmp_path, history_topic
@@ -159,24 +146,6 @@ def test_restarts_give_new_rows_only_and_other_columns_read_the_old_state(spark,
     ]
 
 
-def test_a_state_ttl_is_forgotten_in_processing_time(spark, kafka, tmp_path):
-    # Their timestamps are equal: by event time, neither would expire.
-    of_2020 = 1_600_000_000_000
-    records = [
-        ProducerRecord(b"1", debezium("c", None, {"id": 1, "name": name, "qty": 1}), 0, of_2020)
-        for name in "ab"
-    ]
-    topic = new_topic(kafka, records)
-    stage = ChangelogNormalize(state_ttl=timedelta(milliseconds=1), key_groups=2)
-    options = servers(kafka, maxOffsetsPerTrigger=1)
-    run = run_stream(
-        from_kafka_changelog(spark, topic, **TABLE, options=options, normalize=stage),
-        tmp_path / "checkpoint",
-    )
-    assert run.changelog == ["+I(1,a,1)", "+I(1,b,1)"]
-    assert run.metric("changelog_normalize", "EXPIRED") == 1
-
-
 # --------------------------------------------------------------------------------------------------
 # without a stage
 
@@ -205,37 +174,6 @@ def test_a_source_without_duplicates_passes_unchanged(spark, kafka, tmp_path):
             spark, topic, **table, options=servers(kafka), bounded=True
         ).collect()
     ] == expected
-
-
-def test_upserts_of_a_source_without_duplicates_split_a_changed_key(spark, kafka):
-    row, same, moved = (
-        {"id": 1, "name": "a", "qty": 1},
-        {"id": 1, "name": "b", "qty": 1},
-        {"id": 2, "name": "b", "qty": 1},
-    )
-    topic = new_topic(
-        kafka,
-        [
-            (None, debezium("c", None, row)),
-            (None, debezium("u", row, same)),
-            (None, debezium("u", same, moved)),
-        ],
-    )
-    upserts = from_kafka_changelog(
-        spark,
-        topic,
-        **TABLE,
-        options=servers(kafka),
-        normalize=False,
-        changelog_mode="upsert",
-        bounded=True,
-    )
-    assert [spell(row) for row in upserts.collect()] == [
-        "+I(1,a,1)",
-        "+U(1,b,1)",
-        "-D(1,b,1)",
-        "+U(2,b,1)",
-    ]
 
 
 def test_upsert_kafka_deletes_by_key_are_completed_from_state(spark, kafka, tmp_path):
@@ -396,23 +334,6 @@ def test_every_type_arrives_typed(spark, kafka):
     ] * 19
 
 
-def test_a_schema_may_be_a_struct_type(spark, kafka):
-    from pyspark.sql.types import StructType
-
-    topic = new_topic(kafka, [(None, b'{"data": {"id": 1, "tags": ["a"]}, "op": "+I"}')])
-    schema = StructType.fromDDL("id BIGINT NOT NULL, tags ARRAY<STRING>")
-    df = from_kafka_changelog(
-        spark,
-        topic,
-        format="changelog-json",
-        schema=schema,
-        primary_key="id",
-        options=servers(kafka),
-        bounded=True,
-    )
-    assert [tuple(row) for row in df.collect()] == [("+I", 1, ["a"])]
-
-
 def test_metadata_columns_come_from_the_causing_record_and_are_not_compared(spark, kafka, tmp_path):
     row, other = {"id": 1, "name": "a", "qty": 1}, {"id": 1, "name": "b", "qty": 1}
     topic = new_topic(
@@ -514,23 +435,3 @@ def test_records_of_an_aborted_transaction_are_not_read(spark, kafka, tmp_path):
 
 # --------------------------------------------------------------------------------------------------
 # custom formats
-
-
-def test_the_format_of_the_docs_works_on_the_workers(spark, kafka):
-    from doctest import DocTestParser
-
-    notebook: dict = {"__name__": "__main__"}
-    for example in DocTestParser().get_examples(
-        (REPOSITORY / "docs" / "tasks" / "your-own-format.md").read_text()
-    ):
-        if "class MyTool" in example.source or example.source.startswith("from cdc_formats"):
-            exec(example.source, notebook)
-    messages = [
-        {"what": "put", "row": {"id": 1, "price": "9.5"}},
-        {"what": "ping"},
-        {"what": "drop", "row": {"id": 1}},
-    ]
-    topic = new_topic(kafka, [(None, json.dumps(message).encode()) for message in messages])
-    table = {"format": "my-tool", "schema": "id INT, price DECIMAL(5,2)", "primary_key": "id"}
-    df = from_kafka_changelog(spark, topic, **table, options=servers(kafka), bounded=True)
-    assert [spell(row) for row in df.collect()] == ["+I(1,9.50)", "-D(1,9.50)"]

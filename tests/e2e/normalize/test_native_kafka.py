@@ -29,6 +29,7 @@ from tests.support.paths import PRODUCT
 from tests.support.strategies import last_rows, table_of
 from tests.support.streams import debezium, letters, new_topic, recreate_topic, run_stream, servers
 
+BEGIN = 1_700_000_000_000
 pytestmark = pytest.mark.skipif(
     installed_version() < "4.2", reason="Spark 4.1 and older have no max_by with a number of rows"
 )
@@ -66,14 +67,12 @@ def test_a_topic_is_read_in_micro_batches_over_restarts(spark, kafka, tmp_path, 
     history, rows = random_history(9, changes=600), []
     topic = new_topic(kafka, [], partitions=2)
     for part in (history[:300], history[300:]):
-        records = records_of(part)
-        kafka.produce(
-            topic,
-            [
-                ProducerRecord(key, value, int(re.sub(rb"\D", b"", key)) % 2)
-                for key, value in records
-            ],
-        )
+        # The timestamps go back: within a partition, only the offsets give the order.
+        records = [
+            ProducerRecord(key, value, int(re.sub(rb"\D", b"", key)) % 2, BEGIN - number)
+            for number, (key, value) in enumerate(records_of(part))
+        ]
+        kafka.produce(topic, records)
         stream = read(spark, kafka, topic, options={"maxOffsetsPerTrigger": 300, **options})
         assert repartitions(stream) == bool(options)
         rows += run_stream(stream, tmp_path, "update").rows
@@ -130,6 +129,7 @@ def test_a_bad_record_is_a_dead_letter_and_the_others_are_rows_that_are_written_
     )
     query = writer.option("checkpointLocation", str(tmp_path)).trigger(availableNow=True).start()
     query.awaitTermination()
+    assert explain_error(query) == ""
     observed = query.recentProgress[0]["observedMetrics"]["changelog_decode"]
     assert (observed["MALFORMED_MESSAGE"], observed["DEAD_LETTERS"]) == (1, 1)
     assert sorted(each.value() for each in letters(kafka, out)) == [

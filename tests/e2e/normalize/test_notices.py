@@ -1,6 +1,5 @@
 """Notices in the log of a job: undeclared columns, and a topic whose records were all refused."""
 
-import json
 import re
 from base64 import b64encode
 from datetime import datetime
@@ -16,6 +15,7 @@ from cdc_formats import columns
 from cdc_formats.topics.kafka import profile_topic
 from normalize import ChangelogNormalize, from_kafka_changelog
 from normalize.monitoring.explain_error import explain_error
+from tests.support import databases
 from tests.support.paths import RECORDS
 from tests.support.streams import debezium, new_topic, run_stream, servers
 
@@ -94,47 +94,6 @@ def test_a_job_without_readable_records_logs_it_once(spark, kafka, tmp_path, cap
         f"`$.op` of the value in {topic}[0]@0"
     ) in notice
     assert rows == 0
-
-
-def test_the_driver_logs_notices_of_every_process(spark, kafka, caplog):
-    topic = new_topic(kafka, BAD, partitions=1)
-    secret = {"error_excerpt": False}
-    read = {
-        "format": "debezium-json",
-        "format_options": secret,
-        "schema": "id BIGINT",
-        "primary_key": "id",
-        "options": servers(kafka),
-    }
-    changes = from_kafka_changelog(spark, topic, bounded=True, mode="DROPMALFORMED", **read)
-    for _ in range(2):
-        assert changes.collect() == []
-    (record,) = caplog.records
-    assert (record.name, record.levelname) == ("normalize", "WARNING")
-    assert "no such" not in record.getMessage(), "error_excerpt=False keeps data out of notices too"
-
-
-def test_facts_in_the_result_cause_no_notice(spark, kafka, tmp_path, caplog):
-    topic = new_topic(kafka, [*ROWS[:2], *BAD])
-    read = {
-        "format": "debezium-json",
-        "schema": "id BIGINT, wieght BIGINT, `colour\x1b[31m` STRING",
-        "primary_key": "id",
-    }
-    some = from_kafka_changelog(
-        spark, topic, bounded=True, mode="DROPMALFORMED", options=servers(kafka), **read
-    )
-    assert some.count() == 2
-    only_bad = from_kafka_changelog(
-        spark,
-        topic,
-        mode="PERMISSIVE",
-        options=servers(kafka, startingOffsets=json.dumps({topic: {"0": 2}})),
-        check=False,
-        **read,
-    )
-    assert len(run_stream(only_bad, tmp_path / "checkpoint").rows) == 40
-    assert caplog.records == []
 
 
 def test_large_state_is_reported_once_before_memory_ends_and_with_few_changes_the_other_engine(
@@ -233,63 +192,23 @@ def test_an_error_of_your_own_code_is_its_last_line_and_one_of_spark_its_first(
     )
 
 
-def test_a_query_without_an_error_has_no_sentence(read_of_explain_error, tmp_path):
-    _, read_of_explain_error = read_of_explain_error
-    writer = (
-        read_of_explain_error(mode="DROPMALFORMED")
-        .writeStream.format("noop")
-        .option("checkpointLocation", str(tmp_path))
-    )
-    query = writer.trigger(availableNow=True).start()
-    query.awaitTermination()
-    assert explain_error(query) == ""
-
-
 # --------------------------------------------------------------------------------------------------
 # `from_kafka_changelog` without a schema, and the call that a profile suggests
-def block(**row: object) -> bytes:
-    fields = [
-        {"type": "int32", "optional": False, "field": "id"},
-        {
-            "type": "bytes",
-            "optional": True,
-            "name": "org.apache.kafka.connect.data.Decimal",
-            "field": "price",
-            "parameters": PRICE,
-        },
-        {
-            "type": "int64",
-            "optional": True,
-            "name": "io.debezium.time.MicroTimestamp",
-            "field": "at",
-        },
-    ]
-    image = {"type": "struct", "fields": fields, "optional": True}
-    schema = {
-        "type": "struct",
-        "fields": [
-            {**image, "field": "before"},
-            {**image, "field": "after"},
-            {"type": "string", "field": "op"},
-        ],
-    }
-    payload = {
-        "before": None,
-        "after": row,
-        "op": "c",
-        "source": {"connector": "postgresql", "db": "d", "table": "t"},
-    }
-    return json.dumps({"schema": schema, "payload": payload}).encode()
-
-
 PRICE = {"scale": "2", "connect.decimal.precision": "8"}
+TYPES: dict[str, Any] = {
+    "id": "int32",
+    "price": {
+        "type": "bytes",
+        "name": "org.apache.kafka.connect.data.Decimal",
+        "parameters": PRICE,
+    },
+    "at": {"type": "int64", "name": "io.debezium.time.MicroTimestamp"},
+}
 
 
 def test_without_a_schema_it_is_inferred_and_printed(spark, kafka, capsys) -> None:
-    records = [
-        (json.dumps({"id": n}).encode(), block(id=n, price="A7Y=", at=1735787045123456))
-        for n in range(3)
-    ]
+    rows = [{"id": n, "price": "A7Y=", "at": 1735787045123456} for n in range(3)]
+    records = [databases.debezium("t", "c", None, row, TYPES) for row in rows]
     topic = new_topic(kafka, records)
     changes = from_kafka_changelog(
         spark, topic, format="debezium-json", options=servers(kafka), bounded=True
@@ -375,6 +294,5 @@ def test_the_call_reads_the_topic(
     rows = changes.collect()
     assert {row["row_kind"] for row in rows} == kinds
     declared = next(each for each in profile.tables if table in (None, each.name))
-    assert declared.schema is not None
     assert changes.columns == ["row_kind", *(column.name for column in declared.schema.columns)]
     assert sum(row["row_kind"] == "+I" for row in rows) > 10

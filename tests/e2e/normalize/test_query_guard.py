@@ -12,7 +12,6 @@ import pytest
 from confluent_kafka.admin import AdminClient, NewPartitions
 from pyspark.errors import StreamingQueryException
 
-from cdc_formats.errors import ArgumentError
 from normalize import ChangelogNormalize, from_kafka_changelog
 from normalize.kafka.topics import INTERVAL
 from normalize.local_kafka import ProducerRecord
@@ -96,38 +95,6 @@ def test_tables_are_compared_across_tasks(spark, kafka, tmp_path, bounded):
         "SEVERAL_TABLES",
         "shop.(products|customers).*table_include",
     )
-
-
-def test_topics_are_compared_when_messages_name_no_tables(spark, kafka, tmp_path):
-    records = [(b'{"id": 1}', b'{"name": "a"}'), (b'{"id": 1}', b'{"name": "b"}')]
-    topics = [new_topic(kafka, [record]) for record in records]
-    upserts = {"format": "upsert-kafka", "format_options": {"value_fields_include": "EXCEPT_KEY"}}
-    refuses(
-        read(spark, kafka, topics, **upserts),
-        tmp_path / "1",
-        "SEVERAL_TABLES",
-        r"topics .*primary_key=\['topic', 'id'\]",
-    )
-    by_topic = read(
-        spark, kafka, topics, **upserts, metadata=["topic"], primary_key=["topic", "id"]
-    )
-    rows = {
-        (row.topic, row.row_kind, row.id, row.name)
-        for row in run_stream(by_topic, tmp_path / "2").rows
-    }
-    assert rows == {(topics[0], "+I", 1, "a"), (topics[1], "+I", 1, "b")}
-
-
-def test_several_topics_without_a_stage_need_their_names_in_the_rows(spark, kafka):
-    topics = [new_topic(kafka, [record]) for record in (CUSTOMER, PRODUCT)]
-    arguments = {"normalize": False, "bounded": True}
-    with pytest.raises(ArgumentError, match=r"metadata=\['topic'\]"):
-        read(spark, kafka, topics, **arguments)
-    rows = read(spark, kafka, topics, **arguments, metadata=["source.table"]).collect()
-    assert {(row["source.table"], row.name) for row in rows} == {
-        ("customers", "Ann"),
-        ("products", "bike"),
-    }
 
 
 def test_a_filter_or_the_key_resolves_several_tables(spark, kafka, tmp_path):
@@ -260,53 +227,23 @@ def test_old_changes_after_those_of_an_added_partition_stop_the_query(spark, kaf
     refuses(slow, tmp_path, "PARTITIONS_ADDED", text)
 
 
-def test_added_partitions_are_merged_by_time_within_a_micro_batch(spark, kafka, tmp_path):
-    topic = new_topic(kafka, [record(2, "a", 0, 1)])
-    run_stream(read(spark, kafka, topic), tmp_path)
-    move(kafka, topic)
-    assert run_stream(read(spark, kafka, topic), tmp_path).changelog[-1] == "+U(1,new 39)"
-    kafka.produce(topic, [record(2, "b", 0, 3_000)])
-    assert run_stream(read(spark, kafka, topic), tmp_path).changelog == ["-U(2,a)", "+U(2,b)"]
-
-
 @pytest.mark.skipif(installed_version() < "4.2", reason="the native engine requires Spark 4.2")
-@pytest.mark.parametrize("running", [False, True], ids=["between two runs", "while the query runs"])
 def test_old_changes_after_those_of_an_added_partition_stop_the_native_engine(
-    spark, kafka, tmp_path, running
+    spark, kafka, tmp_path
 ):
     topic = new_topic(kafka, [record(2, "a", 0, 1)])
+    native = ChangelogNormalize(engine=NativeEngine(repartition=True))
 
-    def slow():
+    def run():
         options = {"maxOffsetsPerTrigger": 20}
-        return read(
-            spark,
-            kafka,
-            topic,
-            options=options,
-            normalize=ChangelogNormalize(engine=NativeEngine(repartition=True)),
-        )
+        changes = read(spark, kafka, topic, options=options, normalize=native)
+        run_stream(changes, tmp_path, "update")
 
-    def grow(batch, number: int) -> None:
-        batch.collect()
-        if number == 0:
-            move(kafka, topic)
-
-    if running:
-        writer = (
-            slow()
-            .writeStream.outputMode("update")
-            .foreachBatch(grow)
-            .option("checkpointLocation", str(tmp_path))
-        )
-        with pytest.raises(StreamingQueryException) as failed:
-            writer.trigger(processingTime="0 seconds").start().awaitTermination(120)
-    else:
-        run_stream(slow(), tmp_path, "update")
-        move(kafka, topic)
-        with pytest.raises(StreamingQueryException) as failed:
-            run_stream(slow(), tmp_path, "update")
-    sentence = explain_error(failed.value)
-    assert sentence.startswith(
+    run()
+    move(kafka, topic)
+    with pytest.raises(StreamingQueryException) as failed:
+        run()
+    assert explain_error(failed.value).startswith(
         f"[PARTITIONS_ADDED] partition {topic}[1] was added to the topic, and its first record was "
         "read before older"
     )

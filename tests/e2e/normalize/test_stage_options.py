@@ -7,9 +7,7 @@ from datetime import timedelta
 
 import pytest
 
-from cdc_formats.errors import ChangelogError
 from normalize import ChangelogNormalize, from_kafka_changelog
-from normalize.local_kafka import ProducerRecord
 from tests.support.events import A0, A1, A2, B0, CLEAN, HISTORY, event, row
 from tests.support.streams import new_topic, run_stream, servers, spelled
 
@@ -65,24 +63,6 @@ def test_redeliveries_a_restart_a_new_snapshot_and_a_reset_log_leave_no_trace(
     assert sorted(spelled(read(spark, kafka, topic, bounded=True, order="source"))) == expected
 
 
-def test_positions_order_keys_that_move_between_partitions_within_one_millisecond(
-    spark, kafka, tmp_path
-):
-    # The older changes are in the partition that is merged last.
-    moved = [(1, HISTORY[0]), (1, HISTORY[1]), (1, HISTORY[2]), (0, HISTORY[3]), (0, HISTORY[4])]
-    topic = new_topic(
-        kafka,
-        [ProducerRecord(*message, partition, 1_700_000_000_000) for partition, message in moved],
-        partitions=2,
-    )
-    by_arrival = ["+I(1,a,2)", "+I(2,b,0)", "+U(1,a,0)", "+U(1,a,1)", "-U(1,a,0)", "-U(1,a,2)"]
-    assert sorted(spelled(read(spark, kafka, topic, bounded=True))) == by_arrival
-    assert spelled(read(spark, kafka, topic, bounded=True, order="source")) == ["+I(1,a,2)"]
-    run = run_stream(read(spark, kafka, topic, order="source"), tmp_path)
-    assert run.changelog == ["+I(1,a,2)"]
-    assert run.metric("changelog_normalize", "REDELIVERIES") == 3
-
-
 def test_where_deletes_rows_that_stop_matching_and_inserts_rows_that_begin_to(
     spark, kafka, tmp_path
 ):
@@ -121,31 +101,6 @@ def test_where_on_columns_with_reserved_names(spark, kafka, tmp_path):
     ).changelog == ["+I(2,s,1)"]
 
 
-def toast(key: int, name: str | None, qty: int) -> tuple[bytes, bytes]:
-    source = {"connector": "postgresql", "table": "t"}
-    return b"k", json.dumps(
-        {"before": None, "after": row(key, name, qty), "op": "u", "source": source}
-    ).encode()
-
-
-def test_where_reads_the_stored_values_of_columns_that_the_producer_left_out(
-    spark, kafka, tmp_path
-):
-    topic = new_topic(kafka, [HISTORY[0], toast(1, "__debezium_unavailable_value", 5)])
-    assert spelled(read(spark, kafka, topic, where="name = 'a' AND qty < 6", bounded=True)) == [
-        "+I(1,a,0)",
-        "-U(1,a,0)",
-        "+U(1,a,5)",
-    ]
-    run = run_stream(
-        read(
-            spark, kafka, topic, where="name = 'a'", options=servers(kafka, maxOffsetsPerTrigger=1)
-        ),
-        tmp_path,
-    )
-    assert run.changelog == ["+I(1,a,0)", "-U(1,a,0)", "+U(1,a,5)"]
-
-
 def test_another_condition_than_that_of_the_checkpoint_stops_the_query(spark, kafka, tmp_path):
     from pyspark.sql import functions as F
 
@@ -168,17 +123,6 @@ def test_another_condition_than_that_of_the_checkpoint_stops_the_query(spark, ka
     ]
 
 
-def test_ignored_deletes(spark, kafka, tmp_path):
-    topic = new_topic(kafka, [*HISTORY, event("c", 60, None, row(2, "b", 7))])
-    kept = [line for line in CLEAN if not line.startswith("-D")]
-    run = run_stream(read(spark, kafka, topic, ignore_deletes=True), tmp_path)
-    assert sorted(run.changelog) == sorted([*kept, "-U(2,b,0)", "+U(2,b,7)"])
-    without_stage = read(
-        spark, kafka, topic, ignore_deletes=True, source_duplicates=False, bounded=True
-    )
-    assert sorted(spelled(without_stage)) == sorted([*kept, "+I(2,b,7)"])
-
-
 def test_rows_that_expire_are_retracted_without_a_new_event(spark, kafka, tmp_path):
     topic = new_topic(kafka, HISTORY[:1])
     options = {"state_ttl": timedelta(milliseconds=300), "on_expiry": "retract"}
@@ -197,61 +141,3 @@ def test_rows_that_expire_are_retracted_without_a_new_event(spark, kafka, tmp_pa
     finally:
         query.stop()
     assert seen == ["+I(1,a,0)", "-D(1,a,0)"]
-
-
-@pytest.mark.parametrize(
-    ("options", "text"),
-    [
-        ({"order": "offset"}, "order is 'offset': use 'arrival' or 'source'"),
-        ({"ignore_columns": ["id"]}, "ignore_columns has 'id', which is part of the primary key"),
-        ({"ignore_columns": ["x"]}, "ignore_columns has 'x', which is not one of id, name, qty"),
-        ({"order": "source", "format": "canal-json"}, "canal-json has no positions"),
-        ({"on_expiry": "retract"}, "on_expiry='retract' requires state_ttl"),
-        ({"delete_retention": 5}, "delete_retention is 5"),
-        ({"where": "nowhere > 1", "check": False}, "where is not a condition"),
-        (
-            {"where": "qty > 1", "source_duplicates": False},
-            "where requires ChangelogNormalize, which the plan does not have",
-        ),
-        (
-            {"order": "source", "source_duplicates": False},
-            "order='source' requires ChangelogNormalize, which the plan does not have",
-        ),
-    ],
-)
-def test_invalid_options_are_refused_at_the_call(spark, kafka, options, text):
-    with pytest.raises(ChangelogError, match=text):
-        read(spark, kafka, "t", **options)
-
-
-def test_a_binary_a_decimal_and_a_composite_key_in_any_script(spark, kafka, tmp_path):
-    keys = [
-        ("AAE=", "1.50", "ключ"),
-        ("AAE=", "1.5", "ключ"),
-        ("AAE=", "1.50", "鍵 😀"),
-        ("", "-0.00", ""),
-    ]
-    records = [
-        (None, json.dumps({"op": "c", "after": {"b": b, "d": d, "s": s, "n": n}}).encode())
-        for n, (b, d, s) in enumerate(keys)
-    ]
-    topic = new_topic(kafka, records)
-    schema = "b BINARY, d DECIMAL(5,2), s STRING, n INT"
-    df = read(
-        spark,
-        kafka,
-        topic,
-        schema=schema,
-        primary_key=["b", "d", "s"],
-        format_options={"decimal_handling_mode": "string"},
-    )
-    run = run_stream(df, tmp_path)
-    assert sorted(
-        (row.row_kind, bytes(row.b).hex(), str(row.d), row.s, row.n) for row in run.rows
-    ) == [
-        ("+I", "", "0.00", "", 3),
-        ("+I", "0001", "1.50", "ключ", 0),
-        ("+I", "0001", "1.50", "鍵 😀", 2),
-        ("+U", "0001", "1.50", "ключ", 1),
-        ("-U", "0001", "1.50", "ключ", 0),
-    ]

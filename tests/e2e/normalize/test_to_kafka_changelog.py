@@ -1,11 +1,9 @@
 """Writing changelogs to Kafka, as JSON and Avro, and reading them back."""
 
-import json
 from datetime import date, datetime
 from decimal import Decimal
 
 import pytest
-from pyspark.errors import PythonException
 from pyspark.sql import Row
 
 from cdc_formats import columns
@@ -152,29 +150,6 @@ def test_rows_of_every_type_are_read_back_unchanged(spark, kafka, identifier, op
     assert len({key for key, _ in records}) == 1
 
 
-def test_update_after_is_written_as_insert_except_by_upsert_kafka(spark, kafka):
-    topic = new_topic(kafka, [])
-    upserts = spark.createDataFrame(
-        [("+I", 1, "a"), ("+U", 1, "b"), ("-D", 1, "b")], "row_kind STRING, id INT, name STRING"
-    ).coalesce(1)
-    write_changelog(kafka, upserts, topic, format="maxwell-json", primary_key="id")
-    assert [json.loads(value)["type"] for _, value in records_of(kafka, topic)] == [
-        "insert",
-        "insert",
-        "delete",
-    ]
-
-
-def test_a_bounded_changelog_is_written_at_once_with_its_keys(spark, kafka):
-    topic = new_topic(kafka, [])
-    df = spark.createDataFrame(
-        [Row(row_kind="-D", id=7, price=Decimal("1.50"))],
-        "row_kind STRING, id INT, price DECIMAL(10,2)",
-    )
-    write_changelog(kafka, df, topic, primary_key="id")
-    assert records_of(kafka, topic) == [(b'{"id":7}', b'{"data":{"id":7,"price":1.50},"op":"-D"}')]
-
-
 def test_rows_that_cannot_be_written_are_refused_at_the_call(spark, kafka):
     df = spark.createDataFrame([Row(row_kind="+I", id=1)])
     for rows, arguments, error, text in (
@@ -252,17 +227,3 @@ def test_written_records_are_read_back_and_one_with_an_unknown_schema_is_a_bad_r
     (error,) = (row["_corrupt_record"]["error"] for row in again if row.row_kind is None)
     assert "[WRITER_SCHEMA]" in error
     assert "has no schema 999999" in error
-
-
-def test_a_registry_that_does_not_answer_drops_no_record(spark, kafka) -> None:
-    topic = new_topic(kafka, [(None, framed(1, b"\0"))])
-    options = {"url": "http://127.0.0.1:9", "retry_seconds": 0}
-    rows = from_kafka_changelog(
-        spark, topic, format="debezium-avro-confluent", format_options=options, schema=AVRO, normalize=False,
-        mode="PERMISSIVE", options=servers(kafka), bounded=True, check=False,
-    )  # fmt: skip
-    with pytest.raises(
-        PythonException,
-        match=r"\[SCHEMA_REGISTRY\] the schema registry at http://127.0.0.1:9 does not answer",
-    ):
-        rows.collect()

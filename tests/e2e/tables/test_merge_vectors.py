@@ -55,5 +55,6 @@ def test_a_change_that_its_row_cannot_complete_is_an_error(
                 sink.merge(changes, spec)
             text = explain_error(failed.value)
             assert "the target does not have its key" in text
+            assert "MySQL: binlog_row_image=FULL" in text
             assert text.rstrip().endswith("in shop[0]@8")
             assert len(shown(table.read(), policy)) == (before is not None)

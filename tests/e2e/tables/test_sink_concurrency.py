@@ -27,7 +27,6 @@ WAITING = {
 @pytest.mark.parametrize("kind", ["postgresql", "mariadb"])
 def test_a_deadlock_is_retried(spark: SparkSession, new_sink: NewSink, kind: str) -> None:
     sink = new_sink(kind)
-    assert isinstance(sink.table, JdbcTarget)
     # The server must end this one: MariaDB ends the smaller transaction, PostgreSQL the one that
     # checks first. It checks once, and the other transaction must wait for this one by then.
     slow = {"options": "-c deadlock_timeout=3s"} if kind == "postgresql" else {}
@@ -62,7 +61,6 @@ def test_a_lock_that_is_not_free_in_time_is_retried(
     spark: SparkSession, new_sink: NewSink, kind: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     sink = new_sink(kind)
-    assert isinstance(sink.table, JdbcTarget)
     impatient = {
         "postgresql": {"options": "-c lock_timeout=100ms"},
         "mariadb": {
@@ -90,7 +88,6 @@ def test_a_table_that_another_writer_creates_meanwhile(
     spark: SparkSession, new_sink: NewSink, kind: str
 ) -> None:
     sink = new_sink(kind)
-    assert isinstance(sink.table, JdbcTarget)
     opened = JdbcConnection.open(spark, sink.table), JdbcConnection.open(spark, sink.table)
     with opened[0] as other, opened[1] as watching, ThreadPoolExecutor(1) as pool:
         with other.transaction():

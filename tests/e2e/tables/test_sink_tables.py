@@ -10,7 +10,6 @@ from dataclasses import replace
 from datetime import date, datetime, timezone
 from decimal import Decimal
 from itertools import zip_longest
-from random import Random
 from typing import Any
 
 import pytest
@@ -23,7 +22,7 @@ from normalize.tables.table_spec import TableSpec
 from normalize.tables.targets import ArrowRows, TargetError
 from normalize.tables.writers.jdbc import JdbcConnection
 from tests.support.sink_kinds import delta_in_each_version
-from tests.support.sinking import NewSink, Sink, changelog, random_changelog
+from tests.support.sinking import NewSink, Sink, changelog
 
 TYPES = {
     "bo": ("BOOLEAN", [True, False, None]),
@@ -89,34 +88,6 @@ def test_keys_that_differ_in_case_or_a_blank_are_rows_of_their_own(
     deleted = changelog(spark, "ID STRING, part INT, name STRING", [("-D", "a", 1, None)])
     apply_batch(deleted, sink.table, keys=["ID", "part"])
     assert sink.rows("id", "part", "name") == [("A", 1, "A"), ("a ", 1, "a ")]
-
-
-@pytest.mark.parametrize("batches", [2, pytest.param(12, marks=pytest.mark.soak)])
-@pytest.mark.parametrize("kind", ["delta", "delta-rs", "iceberg", "postgresql", "mysql-driver"])
-def test_repeated_batches_end_in_the_same_table(
-    spark: SparkSession, new_sink: NewSink, kind: str, batches: int
-) -> None:
-    """Many small random tables, distinguished by a column of the key, are rows of one table."""
-    random, sink = Random(kind), new_sink(kind)
-    tables: list[dict[int, int]] = [{} for _ in range(50)]
-    for number in range(batches):
-        rows = [
-            (kind, example, key, value)
-            for example, table in enumerate(tables)
-            for kind, key, value in random_changelog(random, random.randrange(1, 12), table)
-        ]
-        for _ in range(2 if number else 1):
-            apply_batch(
-                changelog(spark, "example INT, id INT, value INT", rows),
-                sink.table,
-                keys=["example", "id"],
-            )
-        expected = {
-            (example, key): value
-            for example, table in enumerate(tables)
-            for key, value in table.items()
-        }
-        assert {(example, key): value for example, key, value in sink.rows()} == expected
 
 
 # --------------------------------------------------------------------------------------------------
@@ -189,7 +160,6 @@ def test_awkward_values_are_stored_or_refused(
     spark: SparkSession, new_sink: NewSink, kind: str
 ) -> None:
     sink, (text, hexadecimal, time) = new_sink(kind), TEXT_OF[kind]
-    assert isinstance(sink.table, JdbcTarget)
     values = [values + ONLY_OF[kind].get(of, ()) for of, values in AWKWARD.items()]
     rows = list(zip_longest(*values))
     apply_batch(of_texts(spark, list(AWKWARD), rows), sink.table, keys="id")
@@ -247,7 +217,6 @@ def test_a_session_that_would_change_values_is_refused(
     spark: SparkSession, new_sink: NewSink, in_url: bool
 ) -> None:
     table = new_sink("mariadb").table
-    assert isinstance(table, JdbcTarget)
     other = (
         replace(table, url=f"{table.url}?sessionVariables=wait_timeout=100")
         if in_url
@@ -379,7 +348,6 @@ def test_a_wrong_password_is_an_error_without_the_password(
     spark: SparkSession, new_sink: NewSink, kind: str
 ) -> None:
     right = new_sink(kind).table
-    assert isinstance(right, JdbcTarget)
     wrong = JdbcTarget(
         right.url,
         right.table,
@@ -396,16 +364,6 @@ def test_a_wrong_password_is_an_error_without_the_password(
 
 # --------------------------------------------------------------------------------------------------
 # bad targets
-
-
-@pytest.mark.parametrize("kind", ["delta", "iceberg", "mariadb"])
-def test_a_missing_table_is_an_error_with_create_off(
-    spark: SparkSession, new_sink: NewSink, kind: str
-) -> None:
-    with pytest.raises(TargetError, match="does not exist: create it, or set create=True"):
-        apply_batch(
-            changelog(spark, "id INT", [("+I", 1)]), new_sink(kind).table, keys="id", create=False
-        )
 
 
 @pytest.mark.postgres

@@ -1,17 +1,14 @@
 """Recorded topics of real producers, applied to real tables, give the source databases' tables."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
-from uuid import uuid4
 
 import pytest
 from pyspark.errors import StreamingQueryException
-from pyspark.sql import DataFrame, SparkSession, functions as F
+from pyspark.sql import DataFrame, SparkSession
 
 from normalize import ChangelogNormalize, LocalKafka, from_kafka_changelog
-from normalize.api import encode_changelog
 from normalize.core.arrow import spark_type
 from normalize.dataframe import table_columns
 from normalize.monitoring.explain_error import explain_error
@@ -20,7 +17,7 @@ from normalize.tables.latest import ChangeOrderError
 from tests.support.databases import Message, debezium
 from tests.support.replay.comparing import assert_truth
 from tests.support.replay.replaying import Replay, Row, read_recording
-from tests.support.replay.topics import SMALL, TOPICS, Topic
+from tests.support.replay.topics import SMALL, TOPICS
 from tests.support.sinking import (
     STORY,
     NewSink,
@@ -30,49 +27,20 @@ from tests.support.sinking import (
     for_each_batch,
     forget_last_commit,
 )
+from tests.support.streams import new_topic, servers, write_changelog
 
-NULLED = ("name", "email")
-"""Text columns with U+0000, which PostgreSQL cannot store."""
-
-
-def topic_of(recording: str, table: str, format: str) -> Topic:
-    """A recorded topic of the repository."""
-    return next(
-        topic
-        for topic in TOPICS
-        if (topic.recording, topic.table, topic.format) == (recording, table, format)
-    )
+(TOPIC,) = (
+    topic
+    for topic in TOPICS
+    if (topic.recording, topic.format)
+    == ("dbz34-mariadb-json.inventory.customers", "debezium-json")
+)
+RECORDING = SMALL / "records" / f"{TOPIC.recording}.jsonl.gz"
 
 
-def without_null(text: str | None) -> str | None:
-    """Text that PostgreSQL can store."""
-    return text and text.replace("\0", "")
-
-
-def read(
-    spark: SparkSession, kafka: LocalKafka, topic: Topic, *, bounded: bool, **more: Any
-) -> DataFrame:
-    """A topic, read with the options of its entry."""
-    name = f"sinks.{topic.recording}.{topic.table}.{bounded}"
-    kafka.load_recording(SMALL / "records" / f"{topic.recording}.jsonl.gz", topic=name)
-    return from_kafka_changelog(
-        spark,
-        name,
-        format=topic.format,
-        schema=topic.schema,
-        options={"kafka.bootstrap.servers": kafka.bootstrap_servers, **more},
-        format_options=topic.options,
-        primary_key=topic.primary_key,
-        metadata=["partition", "offset"],
-        on_truncate="ignore",
-        bounded=bounded,
-        normalize=ChangelogNormalize(key_groups=2),
-    )
-
-
-def assert_table_is_the_truth(sink: Sink, topic: Topic) -> None:
+def assert_table_is_the_truth(sink: Sink) -> None:
     """Require that the table's rows, each with the position of its last record, equal the truth."""
-    typed = {column.name: spark_type(column.type) for column in table_columns(topic.schema)}
+    typed = {column.name: spark_type(column.type) for column in table_columns(TOPIC.schema)}
     rows = sink.read().selectExpr(
         *(f"CAST(`{name}` AS {kind}) AS `{name}`" for name, kind in typed.items()),
         "partition",
@@ -80,97 +48,48 @@ def assert_table_is_the_truth(sink: Sink, topic: Topic) -> None:
     )
     values = [list(row.values()) for row in rows.toArrow().to_pylist(maps_as_pydicts="strict")]
     replay = Replay(changelog=[Row("+I", tuple(row[:-2]), (row[-2], row[-1])) for row in values])
-    assert_truth(topic, replay, read_recording(SMALL / "records" / f"{topic.recording}.jsonl.gz"))
+    assert_truth(TOPIC, replay, read_recording(RECORDING))
 
 
-@pytest.mark.parametrize(
-    ("kind", "topic"),
-    [
-        ("delta", topic_of("dbz34-mariadb-json.inventory.customers", "customers", "debezium-json")),
-        ("iceberg", topic_of("maxwell-mariadb", "customers", "maxwell-json")),
-        (
-            "postgresql",
-            replace(
-                topic_of("canal-mariadb-flat", "customers", "canal-json"),
-                written=dict.fromkeys(NULLED, without_null),
-            ),
-        ),
-    ],
-    ids=lambda value: value if isinstance(value, str) else value.format,
-)
 def test_topic_as_a_stream_with_a_repeated_batch(
-    spark: SparkSession,
-    kafka: LocalKafka,
-    new_sink: NewSink,
-    kind: str,
-    topic: Topic,
-    tmp_path: Path,
+    spark: SparkSession, kafka: LocalKafka, new_sink: NewSink, tmp_path: Path
 ) -> None:
-    sink = new_sink(kind)
-    half = len(read_recording(SMALL / "records" / f"{topic.recording}.jsonl.gz")) // 2 + 1
-    changes = read(spark, kafka, topic, bounded=False, maxOffsetsPerTrigger=half)
-    if topic.written:
-        changes = changes.withColumns(
-            {name: F.replace(name, F.lit("\0"), F.lit("")) for name in topic.written}
-        )
-    apply_stream(changes, sink.table, tmp_path / "checkpoint", keys=topic.primary_key)
-    assert_table_is_the_truth(sink, topic)
+    # `test_sync_recordings` and `test_replay_spark` have the other producers.
+    sink, half = new_sink("delta"), len(read_recording(RECORDING)) // 2 + 1
+    kafka.load_recording(RECORDING, topic="sinks.customers")
+    changes = from_kafka_changelog(
+        spark,
+        "sinks.customers",
+        format=TOPIC.format,
+        schema=TOPIC.schema,
+        options=servers(kafka, maxOffsetsPerTrigger=half),
+        format_options=TOPIC.options,
+        primary_key=TOPIC.primary_key,
+        metadata=["partition", "offset"],
+        on_truncate="ignore",
+        normalize=ChangelogNormalize(key_groups=2),
+    )
+    apply_stream(changes, sink.table, tmp_path, keys=TOPIC.primary_key)
+    assert_table_is_the_truth(sink)
     # As after a kill between the table's commit and Spark's commit.
-    assert forget_last_commit(tmp_path / "checkpoint") == 1
-    repeated = apply_stream(
-        changes, sink.table, tmp_path / "checkpoint", keys=topic.primary_key
-    ).lastProgress
-    assert (tmp_path / "checkpoint" / "commits" / "1").exists()
+    assert forget_last_commit(tmp_path) == 1
+    repeated = apply_stream(changes, sink.table, tmp_path, keys=TOPIC.primary_key).lastProgress
+    assert (tmp_path / "commits" / "1").exists()
     if repeated:  # Spark 4.1 fails before it reports
         # Computed once, so that it is counted once.
-        assert (
-            repeated["observedMetrics"]["changelog_decode"]["RECORDS"]
-            == repeated["numInputRows"]
-            > 0
-        )
-    assert_table_is_the_truth(sink, topic)
-
-
-@pytest.mark.parametrize(
-    ("kind", "topic"),
-    [
-        ("mariadb", topic_of("flink-upsert.tags", "tags", "upsert-kafka")),
-        (
-            "mariadb",
-            topic_of("dbz34-mariadb-json.inventory.order_lines", "order_lines", "debezium-json"),
-        ),
-    ],
-    ids=lambda value: value if isinstance(value, str) else value.table,
-)
-def test_topic_in_one_batch(
-    spark: SparkSession, kafka: LocalKafka, new_sink: NewSink, kind: str, topic: Topic
-) -> None:
-    sink = new_sink(kind)
-    apply_batch(read(spark, kafka, topic, bounded=True), sink.table, keys=topic.primary_key)
-    assert_table_is_the_truth(sink, topic)
+        counts = repeated["observedMetrics"]["changelog_decode"]
+        assert counts["RECORDS"] == repeated["numInputRows"] > 0
+    assert_table_is_the_truth(sink)
 
 
 # --------------------------------------------------------------------------------------------------
 # `apply_batch` in a user's ``foreachBatch``: the query's plan sets the order of a key's rows
 def stream(spark: SparkSession, kafka: LocalKafka, **options: Any) -> DataFrame:
     """The story as a stream from Kafka."""
-    topic, servers = (
-        f"foreach-{uuid4().hex[:8]}",
-        {"kafka.bootstrap.servers": kafka.bootstrap_servers},
-    )
-    kafka.create_topic(topic)
-    encode_changelog(changelog(spark, "id INT, name STRING", STORY)).write.format("kafka").options(
-        **servers, topic=topic
-    ).save()
-    return from_kafka_changelog(
-        spark,
-        topic,
-        format="changelog-json",
-        schema="id INT, name STRING",
-        primary_key="id",
-        options=servers,
-        **options,
-    )
+    topic = new_topic(kafka, [])
+    write_changelog(kafka, changelog(spark, "id INT, name STRING", STORY), topic)
+    table = {"format": "changelog-json", "schema": "id INT, name STRING", "primary_key": "id"}
+    return from_kafka_changelog(spark, topic, **table, options=servers(kafka), **options)
 
 
 def test_rows_of_the_keyed_stage_are_in_order(
@@ -208,6 +127,44 @@ def test_rows_that_the_query_shuffled_need_an_order(
 
 
 # --------------------------------------------------------------------------------------------------
+# A history, with a change that is late
+@pytest.mark.cross_section
+def test_a_history_from_kafka(
+    spark: SparkSession, kafka: LocalKafka, new_sink: NewSink, tmp_path: Path
+) -> None:
+    topic, sink = new_topic(kafka, []), new_sink("delta")
+    story = [
+        ("+I", 1, "a", 10),
+        ("+I", 2, "b", 11),
+        ("+U", 1, "c", 14),
+        ("-D", 2, "b", 15),
+        ("+U", 1, "late", 12),
+        ("+I", 2, "d", 16),
+    ]
+    write_changelog(kafka, changelog(spark, "id INT, name STRING, lsn BIGINT", story), topic)
+    changes = from_kafka_changelog(
+        spark,
+        topic,
+        format="changelog-json",
+        schema="id INT, name STRING, lsn BIGINT",
+        normalize=False,
+        options=servers(kafka, maxOffsetsPerTrigger=4),
+    )
+    options: dict[str, Any] = {"scd_type": 2, "sequence_by": "lsn", "column_list": ["id", "name"]}
+    history = [
+        (1, "a", 10, 12),
+        (1, "c", 14, None),
+        (1, "late", 12, 14),
+        (2, "b", 11, 15),
+        (2, "d", 16, None),
+    ]
+    for _ in range(2):
+        apply_stream(changes, sink.table, tmp_path, keys="id", **options)
+        assert sink.rows() == history
+        assert forget_last_commit(tmp_path) == 1  # the next run repeats the micro-batch
+
+
+# --------------------------------------------------------------------------------------------------
 # Columns declared later: the recipes as written in docs/sinks.md#a-column-that-was-ignored
 WITHOUT, WITH = "id INT, name STRING", "id INT, name STRING, weight INT"
 
@@ -240,40 +197,29 @@ class Query:
 
     def __init__(self, spark: SparkSession, kafka: LocalKafka, sink: Sink, folder: Path) -> None:
         self.spark, self.kafka, self.sink, self.folder = spark, kafka, sink, folder
-        self.topic = f"backfill-{sink.sql_name.strip('`')[-10:]}"
-        kafka.create_topic(self.topic)
-
-    def changes(self, schema: str, most: int = 100, **more: Any) -> DataFrame:
-        options = {
-            "kafka.bootstrap.servers": self.kafka.bootstrap_servers,
-            "maxOffsetsPerTrigger": most,
-        }
-        return from_kafka_changelog(
-            self.spark,
-            self.topic,
-            format="debezium-json",
-            schema=schema,
-            primary_key="id",
-            options=options,
-            **more,
-        )
+        self.topic = new_topic(kafka, [])
 
     def run(
         self,
         schema: str,
         messages: Sequence[Message] = (),
         checkpoint: str = "checkpoint",
+        most: int = 100,
         **more: Any,
     ) -> list[tuple[Any, ...]]:
         """Write the messages, run the query until it has read them, and return the table."""
         self.kafka.produce(self.topic, messages)
-        apply_stream(
-            self.changes(schema, **more),
-            self.sink.table,
-            self.folder / checkpoint,
-            keys="id",
-            on_new_column="add",
+        changes = from_kafka_changelog(
+            self.spark,
+            self.topic,
+            format="debezium-json",
+            schema=schema,
+            primary_key="id",
+            options=servers(self.kafka, maxOffsetsPerTrigger=most),
+            **more,
         )
+        folder = self.folder / checkpoint
+        apply_stream(changes, self.sink.table, folder, keys="id", on_new_column="add")
         return self.sink.rows()
 
     def commits(self) -> int:
@@ -298,23 +244,6 @@ def test_a_topic_that_has_every_row_is_read_again_with_a_new_checkpoint(query: Q
     assert query.commits() == before + 2
 
 
-def test_a_topic_that_lost_rows_gets_a_new_snapshot(query: Query) -> None:
-    assert query.run(WITHOUT, BEFORE) == IGNORED
-    # A row of the old state is deleted, and inserted again with the column. Then the snapshot reads
-    # the source's rows: now 1, 2, 4 and 5.
-    messages = [*AFTER, debezium("products", "c", None, row(1, "bike", 3))]
-    snapshot = [
-        debezium("products", "r", None, each)
-        for each in (row(1, "bike", 3), row(2, "car", 2), row(4, "plane", None), row(5, "ship", 9))
-    ]
-    assert query.run(WITH, [*messages, *snapshot]) == [
-        (1, "bike", 3),
-        (2, "car", 2),
-        (4, "plane", None),
-        (5, "ship", 9),
-    ]
-
-
 def test_an_undeclared_column_stops_the_query_before_a_value_of_it_is_lost(query: Query) -> None:
     fail: dict[str, Any] = {"format_options": {"unknown_columns": "fail"}, "check": False}
     # A column without a value loses nothing; the value is in the second micro-batch.
@@ -325,10 +254,9 @@ def test_an_undeclared_column_stops_the_query_before_a_value_of_it_is_lost(query
     bad = debezium("products", "u", row(2, "car", None), row(2, "car", 6))
     with pytest.raises(StreamingQueryException) as failed:
         query.run(WITHOUT, [*good, bad], most=len(good), **fail)
-    assert "[UNKNOWN_COLUMN] column `weight` has a value and is not declared" in explain_error(
-        failed.value
-    )
-    assert "$.after.weight" in explain_error(failed.value)
+    text = explain_error(failed.value)
+    assert "[UNKNOWN_COLUMN] column `weight` has a value and is not declared" in text
+    assert "$.after.weight" in text
     assert query.sink.rows() == [(1, "bike"), (2, "car")]
     # The same checkpoint, with the column in the schema.
     assert query.run(WITH, **fail) == [(1, "bike", None), (2, "car", 6)]

@@ -58,9 +58,7 @@ def test_table_that_is_restored_alone_and_then_with_its_checkpoint(
     def statement_of_error(pattern: str) -> str:
         text = sync.error()
         assert "[COMMIT_LOST]" in text
-        statement = re.search(pattern, text)
-        assert statement is not None
-        return statement[0]
+        return re.search(pattern, text)[0]
 
     insert()
     sync.run()
@@ -72,7 +70,6 @@ def test_table_that_is_restored_alone_and_then_with_its_checkpoint(
     if kind == "iceberg":
         target: Any = sync.tables.database.target("orders")
         first = sync.spark.table(f"{target.sql_name}.snapshots").where("parent_id IS NULL").first()
-        assert first is not None
         restore = f"CALL lake.system.rollback_to_snapshot('{target.name}', {first.snapshot_id})"
     sync.spark.sql(restore).collect()
     insert()

@@ -16,10 +16,9 @@ from normalize.monitoring.explain_error import explain_error
 from normalize.tables.database_target import table_name
 from normalize.tables.table_options import SyncError
 from tests.support.databases import Message, maxwell
-from tests.support.resyncing import cut
 from tests.support.servers.cutting_proxy import CuttingProxy
 from tests.support.streams import recreate_topic
-from tests.support.syncing import MINIMAL, BoundedSync, NewBoundedSync, NewSync, Sync
+from tests.support.syncing import MINIMAL, NewBoundedSync, Sync
 
 STOP: dict[str, Any] = {"on_table_error": "stop_table"}
 
@@ -53,21 +52,6 @@ def test_topic_that_is_created_again_ends_the_running_query(
     (sync.folder / "checkpoint").rename(sync.folder / "old")
     sync.run(**STOP)
     assert sync.rows("fine") == [{"id": number, "qty": 9} for number in (1, 2, 3)]
-
-
-def test_retention_that_removes_records_before_they_are_read(sync: Sync) -> None:
-    topic = sync.produce("t", [maxwell("fine", "insert", {"id": 1, "qty": 1})])
-    sync.run(**STOP)
-    unread = [maxwell("fine", "insert", {"id": number, "qty": 2}) for number in (2, 3)]
-    sync.produce("t", unread)
-    cut(sync, topic, 2)
-    error = sync.error(**STOP)
-    assert "OffsetOutOfRangeException" in error
-    assert "the topic no longer has records" in error
-    assert sync.rows("fine") == [{"id": 1, "qty": 1}]
-    servers = {"kafka.bootstrap.servers": sync.kafka.bootstrap_servers}
-    sync.run(**STOP, options={**servers, "failOnDataLoss": "false"})
-    assert sync.rows("fine") == [{"id": 1, "qty": 1}, {"id": 3, "qty": 2}]
 
 
 def test_a_compaction_while_the_query_was_stopped_is_a_warning(
@@ -154,31 +138,26 @@ MOVED = [
 ]
 
 
-def run_with(sync: Sync | BoundedSync, *, few: bool) -> None:
-    """Run the query, in which the driver decodes a few records, and Spark others."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("normalize.tables.query._FEW_RECORDS", 100 if few else 0)
-        sync.run(**MINIMAL)
+@pytest.mark.parametrize(
+    ("kind", "by_spark"),
+    [("delta", True), ("iceberg", True), ("postgresql", True), ("mariadb", False)],
+)
+def test_partial_rows_whose_key_changes(
+    new_bounded_sync: NewBoundedSync, kind: str, by_spark: bool
+) -> None:
+    """The rows are the same after the micro-batch is repeated: earlier keys have other rows then.
 
-
-def assert_moved_rows_are_completed(sync: Sync | BoundedSync, *, by_spark: bool) -> None:
-    """Require the rows, also after the micro-batch is repeated: earlier keys have other rows then.
-
-    The effect is that of a kill between the tables' commits and Spark's commit.
-
-    Parameters
-    ----------
-    sync : Sync or BoundedSync
-    by_spark : bool
-        Whether Spark decodes the micro-batch first and the driver then, or the other way round.
+    Spark decodes the micro-batch first and the driver then, or the other way round.
     """
+    sync = new_bounded_sync(kind)
     sync.produce("all", INSERTS)
     sync.run(**MINIMAL)
     sync.produce("all", MOVES)
-    run_with(sync, few=not by_spark)
+    sync.run(by_spark=by_spark, **MINIMAL)
     assert sync.rows_of("orders") == MOVED
+    # A kill between the tables' commits and Spark's commit.
     sync.forget_last_commit()
-    run_with(sync, few=by_spark)
+    sync.run(by_spark=not by_spark, **MINIMAL)
     assert sync.rows_of("orders") == MOVED
     sync.produce("all", [moved(99, 100)])
     assert (
@@ -186,19 +165,6 @@ def assert_moved_rows_are_completed(sync: Sync | BoundedSync, *, by_spark: bool)
         "have its key"
     ) in sync.error(**MINIMAL)
     assert sync.rows_of("orders") == MOVED
-
-
-@pytest.mark.parametrize("kind", ["delta", "iceberg"])
-def test_partial_rows_whose_key_changes(new_sync: NewSync, kind: str) -> None:
-    assert_moved_rows_are_completed(new_sync(kind), by_spark=True)
-
-
-@pytest.mark.parametrize("kind", ["postgresql", "mariadb"])
-def test_partial_rows_whose_key_changes_in_databases(
-    new_bounded_sync: NewBoundedSync, kind: str
-) -> None:
-    sync = new_bounded_sync(kind)
-    assert_moved_rows_are_completed(sync, by_spark=kind == "postgresql")
 
 
 @pytest.mark.parametrize("kind", ["delta", "iceberg", "postgresql"])
@@ -257,7 +223,6 @@ def test_a_connection_that_breaks_within_copy_stops_no_table_and_keeps_no_lock(
     rows: list[Any] = [{"id": number, "name": f"{number}" * 200} for number in range(1000, 2000)]
     sync.produce("t", [maxwell("orders", "insert", row) for row in rows])
     address = re.search(r":(\d+)/", sync.tables.database.url)  # type: ignore[union-attr]
-    assert address is not None
     with CuttingProxy(int(address[1]), after=300_000) as proxy:
         url = sync.tables.database.url.replace(address[0], f":{proxy.port}/")  # type: ignore[union-attr]
         database: Any = replace(sync.tables.database, url=url)  # type: ignore[type-var]

@@ -126,7 +126,3 @@ def test_metrics_of_tables(
     assert [
         metrics[name, "shop.logs"] for name in ("stopped", "missed_records_total", "records_total")
     ] == [1, 1, 0]
-    metrics = run(without_key, without_key)
-    assert [
-        metrics[name, "shop.logs"] for name in ("stopped", "missed_records_total", "records_total")
-    ] == [1, 3, 0]

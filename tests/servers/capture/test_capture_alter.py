@@ -24,10 +24,7 @@ from tests.support.servers.local_source import (
 def table(
     source: LocalSource, name: str, columns: str = "id INT PRIMARY KEY, v INT"
 ) -> dict[str, str]:
-    source.run(
-        f"CREATE TABLE {name} ({columns})",
-        f"INSERT INTO {name} (id, v) SELECT seq, 0 FROM seq_1_to_3",
-    )
+    source.table(name, columns, rows=3)
     return source.options(name, **SMALL)
 
 

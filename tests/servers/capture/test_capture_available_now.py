@@ -21,10 +21,7 @@ JOINING = SMALL | {"scan.newly-added-table.enabled": "true"}
 
 
 def made(source: LocalSource, name: str, rows: int = 60) -> dict[str, str]:
-    source.run(
-        f"CREATE TABLE {name} (id INT PRIMARY KEY, v INT)",
-        f"INSERT INTO {name} SELECT seq, 0 FROM seq_1_to_{rows}",
-    )
+    source.table(name, rows=rows)
     return source.options(name, **SMALL)
 
 

@@ -89,20 +89,14 @@ def write(server: LocalSource, table: str, dice: random.Random, count: int = 12)
 
 
 def made(source: LocalSource, table: str) -> Stream:
-    source.run(
-        f"CREATE TABLE {table} (id INT PRIMARY KEY, v INT)",
-        f"INSERT INTO {table} SELECT seq, 0 FROM seq_1_to_40",
-    )
+    source.table(table)
     return Stream(source.options(table, **SMALL))
 
 
 def on(server: LocalSource, stream: Stream) -> Stream:
-    """Return a stream that continues on another server, like a restarted query."""
-    return Stream(stream_options(server, stream), stream.start)
-
-
-def stream_options(server: LocalSource, stream: Stream) -> dict[str, str]:
-    return server.options(stream.options.table, **SMALL, **{"connect.timeout": "1s"})
+    """Return a stream that continues on a server, like a restarted query."""
+    options = server.options(stream.options.table, **SMALL, **{"connect.timeout": "1s"})
+    return Stream(options, stream.start)
 
 
 def redirect(stream: Stream, server: LocalSource) -> None:
@@ -166,7 +160,7 @@ def test_capture_continues_on_a_server_that_takes_over(
         replica.apply(rows)
         if len(replica.rows) % 2:
             write(follower, table, dice, 1)
-            stream = Stream(stream_options(follower, stream), stream.start)
+            stream = on(follower, stream)
     assert replica.contents() == set(follower.rows(table)) != set(source.rows(table))
     follower.run(f"DROP TABLE {table}")
     source.run(f"CREATE OR REPLACE TABLE {table} (id INT)")

@@ -32,9 +32,7 @@ def brief(rows: list[dict[str, Any]], *names: str) -> list[tuple[Any, ...]]:
 
 def make(source: LocalSource, *names: str, columns: str = "id INT PRIMARY KEY, v INT") -> None:
     for name in names:
-        source.run(
-            f"CREATE TABLE {name} ({columns})", f"INSERT INTO {name} (id, v) VALUES (1, 1), (2, 2)"
-        )
+        source.table(name, columns, rows=2, v="seq")
 
 
 def selected(source: LocalSource, database: str, table: str) -> list[str]:
@@ -389,10 +387,7 @@ def test_rows_of_a_transaction_on_two_tables_have_distinct_positions(source: Loc
 
 
 def test_older_offset_version_is_read_as_the_only_table(source: LocalSource) -> None:
-    source.run(
-        "CREATE TABLE older (id INT PRIMARY KEY, v INT)",
-        "INSERT INTO older SELECT seq, 0 FROM seq_1_to_40",
-    )
+    source.table("older")
     options = source.options("older", **SMALL)
     stream = Stream(options)
     now, (table,) = stream.start, stream.start["tables"]

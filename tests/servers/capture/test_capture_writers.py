@@ -155,10 +155,7 @@ def test_changelog_under_concurrent_writers_equals_the_table(
 
 
 def test_update_that_moves_a_row_across_the_frontier_is_split(source: LocalSource) -> None:
-    source.run(
-        "CREATE TABLE moving (id INT PRIMARY KEY, v INT)",
-        "INSERT INTO moving SELECT seq, 0 FROM seq_1_to_40",
-    )
+    source.table("moving")
     replica = Replica("id")
     stream = Stream(source.options("moving", **SMALL))
     replica.apply(stream.batch())

@@ -92,24 +92,24 @@ def by_partition(records):
     return sorted(records, key=lambda record: record.partition)
 
 
-def test_load_recording_reads_back_byte_for_byte(kafka, recording):
-    assert kafka.load_recording(recording) == len(RECORDED)
-    assert read(kafka.bootstrap_servers, "shop.orders") == by_partition(RECORDED)
-
-
-def test_load_recording_into_another_topic_appends(kafka, recording):
+def test_a_recording_is_loaded_byte_for_byte_also_into_another_topic(kafka, recording):
     kafka.create_topic("copy", partitions=3)
-    kafka.load_recording(recording, topic="copy")
-    kafka.load_recording(recording, topic="copy")
+    for topic in (None, "copy", "copy"):
+        assert kafka.load_recording(recording, topic=topic) == len(RECORDED)
+    assert read(kafka.bootstrap_servers, "shop.orders") == by_partition(RECORDED)
     assert read(kafka.bootstrap_servers, "copy") == by_partition(RECORDED + RECORDED)
 
 
-def test_load_recording_into_too_few_partitions_is_refused(kafka, recording):
+def test_partitions_that_a_topic_lacks_and_a_topic_that_exists_are_refused(kafka, recording):
     kafka.create_topic("narrow", partitions=2)
     with pytest.raises(
         LocalKafkaError, match=r"'narrow' has 2 partition\(s\), the recording needs 3"
     ):
         kafka.load_recording(recording, topic="narrow")
+    with pytest.raises(LocalKafkaError, match=r"to 'narrow': .*[Uu]nknown partition"):
+        kafka.produce("narrow", [ProducerRecord("k", "v", partition=5)])
+    with pytest.raises(LocalKafkaError, match=r"cannot create topic 'narrow': .*already exists"):
+        kafka.create_topic("narrow")
 
 
 def test_load_recording_of_several_topics_keeps_them_apart(kafka, tmp_path):
@@ -127,11 +127,7 @@ def test_load_recording_of_several_topics_keeps_them_apart(kafka, tmp_path):
     )
     with pytest.raises(LocalKafkaError, match=r"several topics \(left, right\)"):
         kafka.load_recording(path, topic="both")
-
-
-def test_load_recording_without_records_writes_nothing(kafka, tmp_path):
-    path = tmp_path / "empty.jsonl"
-    path.touch()
+    path.write_bytes(b"")
     assert kafka.load_recording(path) == 0
 
 
@@ -169,28 +165,19 @@ def test_produce_to_an_unknown_topic_is_refused_and_creates_none(kafka):
     )
 
 
-def test_produce_to_an_unknown_partition_is_refused(kafka):
-    kafka.create_topic("one")
-    with pytest.raises(LocalKafkaError, match=r"to 'one': .*[Uu]nknown partition"):
-        kafka.produce("one", [ProducerRecord("k", "v", partition=5)])
-
-
-def test_create_topic_twice_is_refused(kafka):
-    kafka.create_topic("twice")
-    with pytest.raises(LocalKafkaError, match=r"cannot create topic 'twice': .*already exists"):
-        kafka.create_topic("twice")
-
-
-def test_start_twice_is_one_broker(kafka):
+def test_start_twice_is_one_broker_and_a_taken_port_is_refused(kafka):
     address = kafka.bootstrap_servers
     assert kafka.start() is kafka
     assert kafka.bootstrap_servers == address
-
-
-def test_start_on_a_taken_port_is_refused(kafka):
-    port = int(kafka.bootstrap_servers.split(":")[1])
+    port = address.split(":")[1]
     with pytest.raises(LocalKafkaError, match=f"cannot use port {port} .*in use"):
-        LocalKafka(port=port).start()
+        LocalKafka(port=int(port)).start()
+    # In a terminal that is one line.
+    command = [sys.executable, "-m", "normalize.local_kafka", "--port", port]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=REPOSITORY)
+    assert done.returncode == 1
+    assert done.stderr.startswith(f"cannot use port {port}")
+    assert done.stderr.count("\n") == 1
 
 
 def test_broker_that_ends_at_start_shows_the_end_of_its_log(tmp_path):
@@ -286,27 +273,26 @@ print("stopped")
     assert not listens(port)
 
 
-def test_terminal_on_a_taken_port_prints_one_line(kafka):
-    port = kafka.bootstrap_servers.split(":")[1]
-    command = [sys.executable, "-m", "normalize.local_kafka", "--port", port]
-    done = subprocess.run(command, capture_output=True, text=True, cwd=REPOSITORY)
-    assert done.returncode == 1
-    assert done.stderr.startswith(f"cannot use port {port}")
-    assert done.stderr.count("\n") == 1
-
-
-def test_start_without_java_names_the_command_that_installs_it(monkeypatch):
-    monkeypatch.setenv("JAVA_HOME", "/no/such/folder")
-    with pytest.raises(
-        LocalKafkaError,
-        match=r"need Java 17 or 21, and /no/such/folder/bin/java is not Java: .* install ",
-    ):
-        LocalKafka().start()
-
-
-def test_java_gets_the_options_from_kafkas_environment_variable(monkeypatch):
-    monkeypatch.setenv("KAFKA_JVM_PERFORMANCE_OPTS", "-XX:+UseSerialGC -XX:+NoSuchOption")
-    with pytest.raises(LocalKafkaError, match="Unrecognized VM option 'NoSuchOption'"):
+@pytest.mark.parametrize(
+    ("variable", "value", "reason"),
+    [
+        (
+            "JAVA_HOME",
+            "/no/such/folder",
+            "need Java 17 or 21, and /no/such/folder/bin/java is not Java: .* install ",
+        ),
+        (
+            "KAFKA_JVM_PERFORMANCE_OPTS",
+            "-XX:+UseSerialGC -XX:+NoSuchOption",
+            "Unrecognized VM option 'NoSuchOption'",
+        ),
+    ],
+)
+def test_java_is_found_and_gets_its_options_by_environment_variables(
+    monkeypatch, variable, value, reason
+):
+    monkeypatch.setenv(variable, value)
+    with pytest.raises(LocalKafkaError, match=reason):
         LocalKafka().start()
 
 

@@ -120,8 +120,6 @@ def test_every_sample_is_complete(kafka: Any, topics: dict[str, str]) -> None:
 
 
 def test_offsets_without_a_record_are_counted(kafka: Any) -> None:
-    from confluent_kafka import Producer
-
     topic = new_topic(kafka, [])
     producer = Producer({"bootstrap.servers": kafka.bootstrap_servers, "transactional.id": topic})
     producer.init_transactions()

@@ -174,13 +174,3 @@ def test_a_changelog_without_update_before_is_refused(spark):
         aggregate_changes(upserts, [], signed_sum("n"))
     retracts = ChangelogNormalize(primary_key="id")(changes)
     assert aggregate_changes(retracts, [], signed_sum("n").alias("n")).collect()[0].n == 2
-
-
-def test_a_row_that_is_not_in_the_table_fails_the_query_unless_filtered_out(spark):
-    changes = spark.createDataFrame([("+I", 1), (None, None)], "row_kind STRING, n INT")
-    with pytest.raises(Exception, match="filter such rows out, WHERE row_kind IS NOT NULL"):
-        aggregate_changes(changes, [], signed_sum("n").alias("n"), changelog_mode="all").collect()
-    table = aggregate_changes(
-        changes.where("row_kind IS NOT NULL"), [], signed_sum("n").alias("n"), changelog_mode="all"
-    )
-    assert table.collect()[0].n == 1

@@ -1,6 +1,7 @@
 """Wrong arguments of `from_kafka_changelog` fail at the call and name the fix."""
 
 import logging
+import re
 import sys
 from datetime import timedelta
 
@@ -9,10 +10,11 @@ import pytest
 from cdc_formats import get_format
 from cdc_formats.errors import ChangelogError
 from cdc_formats.formats.upsert.upsert_kafka import UpsertKafka
-from normalize import ChangelogNormalize, from_kafka_changelog
+from normalize import ChangelogNormalize, DeadLetter, from_kafka_changelog
 from tests.support.histories import TABLE
 
 NOWHERE = {"kafka.bootstrap.servers": "localhost:1"}
+DEAD = DeadLetter("dead")
 
 
 @pytest.mark.parametrize(
@@ -91,12 +93,80 @@ NOWHERE = {"kafka.bootstrap.servers": "localhost:1"}
             r"TIMESTAMP_NTZ\(3\)",
             id="no unit",
         ),
+        pytest.param(
+            {"control_events": ["DLL"]},
+            "control_events has 'DLL': use TOMBSTONE, DDL, ",
+            id="no reason",
+        ),
+        pytest.param(
+            {"schema": "id INT, _control_event STRING"},
+            "_control_event would be in the result twice",
+            id="a reserved column of control events",
+        ),
+        pytest.param(
+            {"metadata": ["leader-epoch"]},
+            "no metadata column 'leader-epoch'.*does not provide it",
+            id="what Spark does not provide",
+        ),
+        pytest.param(
+            {"mode": DeadLetter("topic")},
+            "'topic' is also a topic that is read",
+            id="the topic read",
+        ),
+        pytest.param(
+            {"mode": DEAD, "topic": re.compile("de.*")},
+            "'dead' is also a topic that is read",
+            id="a pattern that has it",
+        ),
+        pytest.param(
+            {"mode": DEAD, "topic": None, "options": {**NOWHERE, "assign": '{"dead": [0]}'}},
+            "'dead' is also a topic that is read",
+            id="an assignment that has it",
+        ),
+        pytest.param(
+            {"mode": DeadLetter("dead", {"linger.sm": 5})},
+            "No such configuration property",
+            id="no option of librdkafka's",
+        ),
+        pytest.param(
+            {"mode": DEAD, "options": {**NOWHERE, "kafka.security.protocol": "SASL_SSL"}},
+            "GSSAPI has no counterpart",
+            id="Kerberos",
+        ),
+        # Options of the stage
+        *(
+            pytest.param({"normalize": ChangelogNormalize(**stage), **more}, text, id=text)
+            for stage, more, text in [
+                (
+                    {"ignore_columns": ["id"]},
+                    {},
+                    "ignore_columns has 'id', which is part of the primary key",
+                ),
+                (
+                    {"ignore_columns": ["x"]},
+                    {},
+                    "ignore_columns has 'x', which is not one of id, name, qty",
+                ),
+                ({"order": "source"}, {"format": "canal-json"}, "canal-json has no positions"),
+                ({"where": "nowhere > 1"}, {"check": False}, "where is not a condition"),
+                (
+                    {"where": "qty > 1", "source_duplicates": False},
+                    {},
+                    "where requires ChangelogNormalize, which the plan does not have",
+                ),
+                (
+                    {"order": "source", "source_duplicates": False},
+                    {},
+                    "order='source' requires ChangelogNormalize, which the plan does not have",
+                ),
+            ]
+        ),
     ],
 )
 def test_wrong_arguments_fail_at_the_call_and_name_the_fix(spark, change, text):
-    arguments = {**TABLE, "options": NOWHERE, **change}
+    arguments = {"topic": "topic", **TABLE, "options": NOWHERE, **change}
     with pytest.raises(ChangelogError, match=text):
-        from_kafka_changelog(spark, "topic", **arguments)
+        from_kafka_changelog(spark, **arguments)
 
 
 def test_a_check_that_is_left_out_is_a_warning(spark, monkeypatch, caplog):

@@ -35,7 +35,6 @@ from normalize.spark_versions import installed_version
 from normalize.stage_options import NativeEngine
 from tests.support.canonical_values import TYPES, values_of
 from tests.support.examples import examples
-from tests.support.frames import BEGIN as BEGIN_OF_FRAMES
 from tests.support.histories import TABLE, random_history, records_of, rows_by_key
 from tests.support.strategies import (
     DDL,
@@ -46,7 +45,7 @@ from tests.support.strategies import (
     table_of,
     unified,
 )
-from tests.support.streams import run_stream
+from tests.support.streams import run_stream, settings as conf
 
 pytestmark = pytest.mark.skipif(
     installed_version() < "4.2", reason="Spark 4.1 and older have no max_by with a number of rows"
@@ -352,9 +351,8 @@ def test_options_that_both_engines_have(messages):
 
 @pytest.fixture
 def task_per_file(spark):
-    spark.conf.set("spark.sql.files.openCostInBytes", 1 << 30)
-    yield
-    spark.conf.unset("spark.sql.files.openCostInBytes")
+    with conf(spark, {"spark.sql.files.openCostInBytes": 1 << 30}):
+        yield
 
 
 def failure(run: Any, *arguments: Any, **named: Any) -> str:
@@ -373,44 +371,6 @@ def test_a_key_of_two_tasks_is_an_error_and_never_a_wrong_row(messages):
     assert "set engine=NativeEngine(repartition=True)" in text
     # Repartitioned, their order is known only with timestamps or offsets.
     assert "add the columns partition and offset" in failure(messages.run, files=2)
-
-
-@pytest.mark.usefixtures("task_per_file")
-def test_a_repartition_by_key_orders_the_changes_of_several_tasks(spark, tmp_path):
-    """Order a key's changes by offset within a partition, and by timestamp between two.
-
-    Key 1 is in one partition, where offsets decide whatever the timestamps are. Key 2 is in two.
-    """
-    records = [  # by task: the key, the name, the partition, the offset, the seconds
-        [(1, "c", 0, 2, 4), (2, "c", 2, 2, 7)],
-        [(1, "a", 0, 0, 5), (1, "b", 0, 1, 3), (2, "a", 1, 0, 5), (2, "b", 1, 1, 6)],
-    ]
-    (tmp_path / "files").mkdir()
-    for number, of_task in enumerate(records):
-        keys, names, partitions, offsets, seconds = zip(*of_task, strict=True)
-        values = [
-            change("c" if name == "a" else "u", key, name)
-            for key, name in zip(keys, names, strict=True)
-        ]
-        times = [BEGIN_OF_FRAMES + timedelta(seconds=each) for each in seconds]
-        columns_of_task = [
-            pa.array(values, pa.binary()),
-            pa.array(partitions, pa.int32()),
-            pa.array(offsets),
-            pa.array(times),
-        ]
-        pq.write_table(
-            pa.table(columns_of_task, names=["value", "partition", "offset", "timestamp"]),
-            tmp_path / "files" / f"{number}.parquet",
-        )
-    reader = spark.readStream.schema(
-        "value BINARY, partition INT, offset BIGINT, timestamp TIMESTAMP"
-    )
-    stream = decode_changelog(reader.parquet(str(tmp_path / "files")), **TABLE, normalize=NATIVE)
-    assert sorted(run_stream(stream, tmp_path / "c", "update").changelog) == [
-        "+I(1,c,0)",
-        "+I(2,c,0)",
-    ]
 
 
 # -----------------------------------------------------------------------------------------------
@@ -461,11 +421,8 @@ def test_facts_about_the_query_must_not_change(spark, messages):
     # After all these failures the query goes on, and the checkpoint fixes the number of shuffle
     # partitions.
     before = spark.conf.get("spark.sql.shuffle.partitions")
-    spark.conf.set("spark.sql.shuffle.partitions", 5)
-    try:
+    with conf(spark, {"spark.sql.shuffle.partitions": 5}):
         run = messages.run()
-    finally:
-        spark.conf.set("spark.sql.shuffle.partitions", before)
     assert sorted(run.changelog) == ["+I(2,a,0)", "+U(1,b,0)", "-U(1,a,0)"]
     assert run.progress[-1]["stateOperators"][0]["numShufflePartitions"] == int(before)
     messages.write(change("c", 3, "a", table="other"))

@@ -12,13 +12,12 @@ from pyspark.sql import SparkSession
 
 from cdc_formats.errors import ArgumentError
 from normalize import DeltaTarget
-from normalize.monitoring.explain_error import explain_error
 from normalize.tables.apply import apply_batch
 from normalize.tables.maintenance import damages
-from normalize.tables.targets import RefusedError, TargetError
+from normalize.tables.targets import TargetError
 from normalize.tables.writers import delta, delta_rs
 from tests.support.delta_values import ROW_SCHEMA, apply
-from tests.support.sinking import changelog, last_writer
+from tests.support.sinking import last_writer
 from tests.support.syncing import micro_batch
 
 OF_SPARK = {
@@ -111,25 +110,6 @@ def test_a_table_of_the_catalog_by_its_name(spark: SparkSession, tmp_path: Path)
         assert last_writer(str(tmp_path / "orders")) == "delta-rs"
         assert spark.table(name).select("id", "name").collect() == [(1, name)]
     spark.sql("DROP TABLE named_orders")
-
-
-def test_a_violated_constraint_has_a_sentence_without_values(
-    spark: SparkSession, tmp_path: Path
-) -> None:
-    path = str(tmp_path / "checked")
-    spark.sql(f"CREATE TABLE delta.`{path}` (id INT NOT NULL, name STRING NOT NULL) USING delta")
-    spark.sql(f"ALTER TABLE delta.`{path}` ADD CONSTRAINT small CHECK (id < 10)")
-    target = DeltaTarget(path, only_writer=True)
-    for changed, constraint in (
-        (("+I", 77, "secret"), "CHECK constraint small (id < 10) violated by row"),
-        (("+I", 7, None), "NOT NULL constraint violated for column: name"),
-    ):
-        with pytest.raises(RefusedError) as refused:
-            apply_batch(changelog(spark, "id INT, name STRING", [changed]), target, keys="id")
-        text = explain_error(refused.value)
-        assert constraint in text
-        assert "secret" not in text
-    assert spark.table(f"delta.`{path}`").isEmpty()
 
 
 def as_before(path: str, rows: pa.Table, **options: Any) -> None:

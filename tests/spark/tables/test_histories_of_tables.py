@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from cdc_formats.errors import ArgumentError, SchemaError
-from normalize import JdbcTarget
+from cdc_formats.errors import SchemaError
 from normalize.tables.apply import apply_batch
 from normalize.tables.targets import TargetError
 from normalize.tables.writers.lake import LakeSink
@@ -150,18 +149,3 @@ def test_a_table_that_another_writer_is_creating_is_tried_again(
     apply_batch(changes, sink.table, keys="id", sequence_by="at", scd_type=2, column_list=["id"])
     assert sink.rows() == [(1, 5, None)]
     assert len(calls) == 2
-
-
-def test_only_lakes_have_histories(spark: SparkSession) -> None:
-    table = JdbcTarget("jdbc:postgresql://unused/shop", "products")
-    with pytest.raises(
-        ArgumentError,
-        match="scd_type=2 is not supported for JdbcTarget: write the history to Delta or Iceberg",
-    ):
-        apply_batch(
-            changelog(spark, "id INT, at INT", [("+I", 1, 5)]),
-            table,
-            keys="id",
-            sequence_by="at",
-            scd_type=2,
-        )

@@ -2,6 +2,8 @@
 
 import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
@@ -11,6 +13,7 @@ from pyspark.sql import SparkSession
 
 from cdc_formats.errors import ArgumentError
 from cdc_formats.values.schema import columns
+from normalize.tables.facts import QueryFacts
 from normalize.tables.resync import cancel_resync, resync_table, wait_while
 from normalize.tables.resync_state import Resync
 from normalize.tables.schema import TableSchema
@@ -19,6 +22,7 @@ from normalize.tables.table_options import SyncError
 
 TABLE = "shop.orders"
 OLD = TableSchema(TABLE, columns("id INT, name STRING"), ("id",))
+FACTS = QueryFacts("q1", {"t": "A"})
 NEW = structs.replace(OLD, columns=columns("id INT, name STRING, price DOUBLE"))
 
 
@@ -49,6 +53,22 @@ def test_a_write_that_was_killed_leaves_a_whole_schema(
     unfinished.write_text(text[:length])
     assert store.read(TABLE) == OLD
     assert not unfinished.exists()
+    # The file of the query, too.
+    store.write_query(FACTS)
+    query = Path(store.query_file).rename(f"{store.query_file}.new")
+    text = query.read_text("utf-8")
+    query.write_text(text[:length], "utf-8")
+    assert store.read_query() == (FACTS if length >= len(text) else QueryFacts())
+
+
+def test_tables_with_a_file(store: SchemaStore, tmp_path: Path) -> None:
+    assert store.tables() == []
+    names = ["../../x", "shop.`a.b`", "shop.orders"]
+    for name in names:
+        store.write(TableSchema(name))
+    store.write_query(FACTS)
+    (tmp_path / "shop.unfinished.json.new").write_text("{")
+    assert store.tables() == [*names, "shop.unfinished"]
 
 
 def test_a_command_that_reads_a_request_leaves_what_the_query_writes_meanwhile(
@@ -66,23 +86,18 @@ def test_a_command_that_reads_a_request_leaves_what_the_query_writes_meanwhile(
 def test_a_reader_sees_a_whole_file_or_none_while_it_is_replaced(
     store: SchemaStore, tmp_path: Path
 ) -> None:
-    done, file = threading.Event(), tmp_path / f"{TABLE}.json"
+    file, texts = tmp_path / f"{TABLE}.json", set()
 
     def write() -> None:
         for number in range(200):
             store.write((OLD, NEW)[number % 2])
-        done.set()
 
-    writer = threading.Thread(target=write)
-    writer.start()
-    texts = set()
-    while not done.is_set():
-        if file.exists():
-            try:
+    with ThreadPoolExecutor(1) as pool:
+        writing = pool.submit(write)
+        while not writing.done():
+            with suppress(FileNotFoundError):
                 texts.add(file.read_text())
-            except FileNotFoundError:
-                continue
-    writer.join()
+        writing.result()
     assert texts == {OLD.to_json(), NEW.to_json()}
 
 
@@ -93,6 +108,10 @@ def test_a_file_that_a_user_damaged_is_an_error(store: SchemaStore, tmp_path: Pa
         match=r"shop\.orders\.json is not the file of a table \(.*\): correct it, or delete it",
     ):
         store.read(TABLE)
+    store.write_query(FACTS)
+    Path(store.query_file).write_text("{")
+    with pytest.raises(SyncError, match="is not the file of a query"):
+        store.read_query()
 
 
 # --------------------------------------------------------------------------------------------------
@@ -124,22 +143,19 @@ def test_a_damaged_request_has_failed_and_can_be_made_again(
 def test_of_requests_at_one_moment_one_is_accepted(
     ask: Callable[..., Resync], store: SchemaStore, tmp_path: Path
 ) -> None:
-    begin, answers = threading.Barrier(4), list[Resync | ArgumentError]()
+    begin = threading.Barrier(4)
 
-    def request() -> None:
+    def request(_: int) -> Resync | str:
         begin.wait()
         try:
-            answers.append(ask())
+            return ask()
         except ArgumentError as error:
-            answers.append(error)
+            return str(error)
 
-    threads = [threading.Thread(target=request) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    with ThreadPoolExecutor(4) as pool:
+        answers = list(pool.map(request, range(4)))
     (accepted,) = (each for each in answers if isinstance(each, Resync))
-    refused = [str(each) for each in answers if isinstance(each, ArgumentError)]
+    refused = [each for each in answers if isinstance(each, str)]
     assert len(refused) == 3
     assert all("shop.orders is being read again (requested: " in each for each in refused)
     assert store.resyncs() == [accepted]

@@ -1,32 +1,22 @@
 """Invalid arguments are refused at the call, and secrets are not shown."""
 
-import json
-import os
 from collections.abc import Callable
 from datetime import date
-from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
 import pytest
-from pyspark.errors import StreamingQueryException
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import SparkSession
 
 from cdc_formats.errors import ArgumentError, SchemaError
 from normalize import (
-    ChangelogNormalize,
     DeltaTarget,
     IcebergTarget,
-    aggregate_changes,
     apply_changes,
-    signed_count,
-    signed_sum,
 )
-from normalize.monitoring.explain_error import explain_error
 from normalize.tables.apply import apply_batch
-from normalize.tables.latest import ChangeOrderError
 from normalize.tables.targets import TargetError
-from tests.support.sinking import NewSink, Sink, apply_stream, changelog, lake_sink
+from tests.support.sinking import NewSink, Sink, changelog, lake_sink
 
 URL = "jdbc:postgresql://localhost/shop"
 
@@ -70,6 +60,10 @@ URL = "jdbc:postgresql://localhost/shop"
         (
             {"keys": "id", "deletes": "soft", "deleted_column": "V"},
             "column v is one that apply_changes writes itself",
+        ),
+        (
+            {"keys": "id", "on_new_column": "merge"},
+            "on_new_column is 'merge': use 'add' or 'ignore' or 'fail'",
         ),
     ],
 )
@@ -180,81 +174,11 @@ def test_a_row_that_moves_between_partitions_of_the_table_is_not_doubled(
 
 
 # --------------------------------------------------------------------------------------------------
-# Sums over a changelog in a table: a batch of results has one row per group, so needs no order
-SCHEMA = "row_kind STRING, id INT, name STRING, weight DECIMAL(10,3)"
-BATCHES = [
-    [("+I", 1, "bike", "9.5"), ("+I", 2, "bike", "1"), ("+I", 3, "car", "1000")],
-    [("-U", 2, "bike", "1"), ("+U", 2, "cart", "2"), ("-D", 3, "car", "1000")],
-]
-
-
-def as_changelog(changes: DataFrame) -> DataFrame:
-    """The sums of a changelog that has -U."""
-    return aggregate_changes(
-        changes,
-        "name",
-        signed_sum("weight").alias("weight"),
-        signed_count("*").alias("n"),
-        changelog_mode="all",
-    )
-
-
-def by_columns(changes: DataFrame) -> DataFrame:
-    """The sums by columns, of the keyed stage's result."""
-    clean = ChangelogNormalize(primary_key="id", key_groups=1)(changes)
-    totals = clean.groupBy("name").agg(
-        signed_sum("weight").alias("weight"), signed_count("*").alias("n")
-    )
-    return totals.selectExpr("IF(n > 0, '+U', '-D') AS row_kind", "*")
-
-
-@pytest.mark.parametrize("aggregate", [as_changelog, by_columns])
-def test_a_table_of_sums_follows_the_changelog(
-    spark: SparkSession,
-    new_sink: Callable[[str], Sink],
-    aggregate: Callable[[DataFrame], DataFrame],
-    tmp_path: Path,
-) -> None:
-    source, sink = tmp_path / "source", new_sink("delta")
-    source.mkdir()
-    for number, rows in enumerate(BATCHES):
-        lines = (dict(zip(("row_kind", "id", "name", "weight"), row, strict=True)) for row in rows)
-        (source / f"{number}.json").write_text("\n".join(map(json.dumps, lines)))
-        os.utime(source / f"{number}.json", (number, number))  # the order in which they are read
-    changes = spark.readStream.schema(SCHEMA).option("maxFilesPerTrigger", 1).json(str(source))
-    query = apply_stream(
-        aggregate(changes), sink.table, tmp_path / "checkpoint", output_mode="update", keys="name"
-    )
-    assert [batch["numInputRows"] for batch in query.recentProgress] == list(map(len, BATCHES))
-    assert {tuple(row) for row in sink.read().collect()} == {
-        ("bike", Decimal("9.500"), 1),
-        ("cart", Decimal("2.000"), 1),
-    }
-
-
-def test_a_key_that_is_not_the_groups_needs_an_order(
-    spark: SparkSession, new_sink: Callable[[str], Sink]
-) -> None:
-    changes = spark.createDataFrame([("+I", 1, "bike", Decimal(1))], SCHEMA)
-    totals = aggregate_changes(
-        changes, ["id", "name"], signed_count("*").alias("n"), changelog_mode="all"
-    )
-    with pytest.raises(ChangeOrderError, match="the plan contains Aggregate"):
-        apply_batch(totals, new_sink("delta").table, keys="name")
-
-
-# --------------------------------------------------------------------------------------------------
 # What Java refuses while a table is written is one sentence
 VIOLATED = (
     "[DELTA_VIOLATE_CONSTRAINT_WITH_VALUES] CHECK constraint positive (qty > 0) violated by row "
     "with values:"
 )
-
-
-def a_stream(spark: SparkSession, folder: Path) -> DataFrame:
-    """A stream of one row, which no CHECK allows."""
-    changelog(spark, "id INT, qty INT", [("+I", 1, -5)]).coalesce(1).write.json(str(folder))
-    return spark.readStream.schema("row_kind STRING, id INT, qty INT").json(str(folder))
 
 
 def test_a_check_that_a_row_violates(spark: SparkSession, tmp_path: Path) -> None:
@@ -266,32 +190,4 @@ def test_a_check_that_a_row_violates(spark: SparkSession, tmp_path: Path) -> Non
     assert VIOLATED in str(refused.value)
     assert "- qty : -5" in str(refused.value)
     assert "\n" not in str(refused.value)
-    with pytest.raises(StreamingQueryException) as failed:
-        apply_stream(
-            a_stream(spark, tmp_path / "in"),
-            sink.table,
-            tmp_path / "checkpoint",
-            keys="id",
-            order_by="qty",
-        )
-    assert VIOLATED in explain_error(failed.value)
     assert sink.rows() == [(1, 1)]
-
-
-def test_a_folder_that_cannot_be_written(spark: SparkSession, tmp_path: Path) -> None:
-    (tmp_path / "file").touch()
-
-    def write(batch: Any, number: int) -> None:
-        batch.write.parquet(str(tmp_path / "file" / "table"))
-
-    writer = a_stream(spark, tmp_path / "in").writeStream.foreachBatch(write)
-    query = (
-        writer.option("checkpointLocation", str(tmp_path / "checkpoint"))
-        .trigger(availableNow=True)
-        .start()
-    )
-    with pytest.raises(StreamingQueryException) as failed:
-        query.awaitTermination()
-    sentence = explain_error(failed.value)
-    assert sentence.startswith("org.apache.hadoop.fs.ParentNotDirectoryException: ")
-    assert str(tmp_path / "file") in sentence

@@ -1,9 +1,9 @@
 """Two writers of one table: the loser reapplies its micro-batch, and fails if it always loses."""
 
+import re
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 from datetime import timedelta
 from pathlib import Path
 
@@ -11,7 +11,6 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
-from normalize import DeltaTarget, IcebergTarget
 from normalize.tables.apply import apply_batch
 from normalize.tables.table_spec import TableSpec
 from normalize.tables.targets import ConflictError, repeat_conflicts
@@ -20,36 +19,6 @@ from tests.support.sinking import NewSink, Sink, changelog, finish_all
 
 # --------------------------------------------------------------------------------------------------
 # Delta and Iceberg
-
-
-@pytest.mark.parametrize(
-    ("kind", "name"), [("delta", "ConcurrentAppendException"), ("iceberg", r"\w+Exception")]
-)
-def test_a_commit_between_plan_and_commit_is_a_conflict(
-    spark: SparkSession, new_sink: NewSink, kind: str, name: str, tmp_path: Path
-) -> None:
-    sink, go, began = new_sink(kind), tmp_path / "go", tmp_path / "began"
-    apply_batch(
-        changelog(spark, "id INT, v INT", [("+I", 1, 0), ("+I", 2, 0)]), sink.table, keys="id"
-    )
-    latest = changelog(spark, "id INT, v INT", [("+U", 1, 1), ("+U", 2, 1)])
-
-    slow = _waiting(latest, go, began)
-    spec = TableSpec(tuple(latest.schema.fields[1:]), ("id",), True, "fail")
-    with ThreadPoolExecutor(1) as pool:
-        merging = pool.submit(sink.table.sink(spark).merge, slow, spec)
-        while not began.exists() and not merging.done():
-            time.sleep(0.05)
-        try:
-            apply_batch(changelog(spark, "id INT, v INT", [("+U", 1, 2)]), sink.table, keys="id")
-        finally:
-            go.touch()
-        with pytest.raises(
-            ConflictError,
-            match=rf"^\[CONFLICT\] another writer changed .* at the same time \({name}\)$",
-        ):
-            merging.result()
-    assert sink.rows() == [(1, 2), (2, 0)]
 
 
 def _waiting(df: DataFrame, go: Path, began: Path) -> DataFrame:
@@ -72,25 +41,54 @@ def _waiting(df: DataFrame, go: Path, began: Path) -> DataFrame:
     return df.mapInArrow(wait_for_the_other, df.schema)
 
 
-def _conflicts_of_a_merge(
-    spark: SparkSession, sink: Sink, folder: Path, beside: Callable[[], object]
-) -> list[str]:
-    """Return the conflicts for which a MERGE is repeated when `beside` runs while it waits.
+def merge(spark: SparkSession, sink: Sink) -> None:
+    apply_batch(changelog(spark, "id INT, v INT", [("+U", 0, 9)]), sink.table, keys="id")
 
-    The table of the MERGE has a file for each row.
-    """
-    go, began = folder / "go", folder / "began"
-    spark.range(0, 3, 1, 3).selectExpr("CAST(id AS INT) AS id", "0 AS v").write.format(
-        "delta"
-    ).save(sink.table.name)
-    latest = changelog(spark, "id INT, v INT", [("+U", 0, 1), ("-D", 1, 0), ("+I", 3, 1)])
-    slow, spec = (
-        _waiting(latest, go, began),
-        TableSpec(tuple(latest.schema.fields[1:]), ("id",), True, "fail"),
+
+def optimize(spark: SparkSession, sink: Sink) -> None:
+    spark.sql(f"OPTIMIZE {sink.sql_name}").collect()
+
+
+def rewrite_and_remove(spark: SparkSession, sink: Sink) -> None:
+    maintained = Maintained(spark, sink.table)
+    maintained.rewrite()
+    maintained.remove(timedelta(0))
+
+
+@pytest.mark.parametrize(
+    ("kind", "beside", "reason"),
+    [
+        (
+            "delta",
+            merge,
+            r"another writer changed .* at the same time \(ConcurrentAppendException\)$",
+        ),
+        ("iceberg", merge, r"another writer changed .* at the same time \(\w+Exception\)$"),
+        ("delta", optimize, r"another writer changed .* at the same time"),
+        ("delta", rewrite_and_remove, "another job removed a file of .* at the same time: "),
+    ],
+    ids=["delta-merge", "iceberg-merge", "delta-optimize", "delta-rewrite and remove"],
+)
+def test_a_merge_is_repeated_after_another_commit_between_its_plan_and_its_own(
+    spark: SparkSession,
+    new_sink: NewSink,
+    tmp_path: Path,
+    kind: str,
+    beside: Callable[[SparkSession, Sink], None],
+    reason: str,
+) -> None:
+    sink, go, began = new_sink(kind), tmp_path / "go", tmp_path / "began"
+    # A file for each row.
+    spark.sql(
+        f"CREATE TABLE {sink.sql_name} USING {kind} AS "
+        "SELECT CAST(id AS INT) AS id, 0 AS v FROM RANGE(0, 3, 1, 3)"
     )
+    latest = changelog(spark, "id INT, v INT", [("+U", 0, 1), ("-D", 1, 0), ("+I", 3, 1)])
+    slow = _waiting(latest, go, began)
+    spec = TableSpec(tuple(latest.schema.fields[1:]), ("id",), True, "fail")
     conflicts: list[str] = []
 
-    def merge() -> None:
+    def write() -> None:
         try:
             sink.table.sink(spark).merge(slow, spec)
         except ConflictError as error:
@@ -98,44 +96,16 @@ def _conflicts_of_a_merge(
             raise
 
     with ThreadPoolExecutor(1) as pool:
-        merging = pool.submit(repeat_conflicts, merge)
+        merging = pool.submit(repeat_conflicts, write)
         while not began.exists() and not merging.done():
             time.sleep(0.05)
         try:
-            beside()
+            beside(spark, sink)
         finally:
             go.touch()
         merging.result()
-    return conflicts
-
-
-def test_a_merge_is_repeated_after_optimize_replaced_its_files(
-    spark: SparkSession, new_sink: NewSink, tmp_path: Path
-) -> None:
-    sink = new_sink("delta")
-    conflicts = _conflicts_of_a_merge(
-        spark, sink, tmp_path, lambda: spark.sql(f"OPTIMIZE {sink.sql_name}").collect()
-    )
-    assert len(conflicts) == 1
-    assert sink.rows() == [(0, 1), (2, 0), (3, 1)]
-
-
-def test_a_merge_is_repeated_after_vacuum_removed_its_files(
-    spark: SparkSession, new_sink: NewSink, tmp_path: Path
-) -> None:
-    sink = new_sink("delta")
-    table = sink.table
-    assert isinstance(table, DeltaTarget)
-
-    def rewrite_and_remove() -> None:
-        maintained = Maintained(spark, table)
-        maintained.rewrite()
-        maintained.remove(timedelta(0))
-
-    conflicts = _conflicts_of_a_merge(spark, sink, tmp_path, rewrite_and_remove)
-    assert [
-        f"another job removed a file of {table} at the same time: " in text for text in conflicts
-    ] == [True]
+    (conflict,) = conflicts
+    assert re.search(rf"^\[CONFLICT\] {reason}", conflict)
     assert sink.rows() == [(0, 1), (2, 0), (3, 1)]
 
 
@@ -145,7 +115,6 @@ def test_a_table_that_the_session_read_before_its_files_were_removed(
 ) -> None:
     # Iceberg keeps the tables that a session has read.
     sink = new_sink("iceberg")
-    assert isinstance(sink.table, IcebergTarget)
     for value in range(2):
         apply_batch(
             changelog(spark, "id INT, v INT", [("+U", value, value)]), sink.table, keys="id"
@@ -175,39 +144,6 @@ def test_a_column_that_the_sessions_cached_table_lacks(
         merging.merge(latest, spec)
     repeat_conflicts(lambda: merging.merge(latest, spec))
     assert sink.rows("id", "a") == [(0, None), (1, 2)]
-
-
-@pytest.mark.soak
-def test_optimize_runs_all_the_time_beside_merges(spark: SparkSession, new_sink: NewSink) -> None:
-    sink, rounds = new_sink("delta"), 6
-    apply_batch(
-        changelog(spark, "id INT, v INT", [("+I", key, -1) for key in range(5)]),
-        sink.table,
-        keys="id",
-    )
-
-    def write() -> None:
-        for number in range(rounds):
-            # The inserted row is a new file beside the others, which OPTIMIZE compacts.
-            rows = [("+I", 10 + number, number), ("+U", 9 + number, rounds)]
-            apply_batch(changelog(spark, "id INT, v INT", rows), sink.table, keys="id")
-
-    with ThreadPoolExecutor(1) as pool:
-        writing = pool.submit(write)
-        while not writing.done():
-            # OPTIMIZE may lose too. It commits only if there is a new file, and so a MERGE does not
-            # always lose.
-            with suppress(ConflictError), sink.table.sink(spark).conflicts():
-                spark.sql(f"OPTIMIZE {sink.sql_name}").collect()
-        writing.result()
-    commits = [row["operation"] for row in spark.sql(f"DESCRIBE HISTORY {sink.sql_name}").collect()]
-    assert "OPTIMIZE" in commits
-    updated = [(key, rounds) for key in range(9, 9 + rounds)]
-    assert sorted(sink.rows()) == [
-        *((key, -1) for key in range(5)),
-        *updated,
-        (9 + rounds, rounds - 1),
-    ]
 
 
 @pytest.mark.parametrize("kind", ["delta", "iceberg"])

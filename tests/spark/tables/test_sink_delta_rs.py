@@ -3,7 +3,6 @@
 from collections.abc import Iterator
 from decimal import Decimal
 from pathlib import Path
-from random import Random
 from typing import Any
 
 import pytest
@@ -12,10 +11,9 @@ from pyspark.sql import SparkSession
 from normalize import DeltaTarget
 from normalize.checkpoint.status import checkpoint_status
 from normalize.tables.apply import apply_batch
-from normalize.tables.targets import Writer
 from normalize.tables.writers import delta_rs
 from tests.support.delta_values import ROW_SCHEMA, apply
-from tests.support.sinking import changelog, last_writer, random_changelog
+from tests.support.sinking import changelog, last_writer
 from tests.support.syncing import idle_query, micro_batch
 
 MADE = {
@@ -67,7 +65,6 @@ def test_rows_of_both_writers_in_turn(spark: SparkSession, tmp_path: Path, kind:
     )
     assert len({repr(each) for each in other.collect()}) == 1
     value = other.first()
-    assert value is not None
     assert (value.price, bytes(value.raw), value.tags, value.sizes) == (
         Decimal("1234567890123456.7891"),
         b"\x00\xff",
@@ -112,30 +109,6 @@ def test_a_commit_of_spark_while_delta_rs_merges(
     assert merges == [3, 4]
     rows = spark.table(target.sql_name).select("id", "name").collect()
     assert sorted(map(tuple, rows)) == [(0, "a"), (1, "b"), (3, "c")]
-
-
-@pytest.mark.soak
-@pytest.mark.parametrize("seed", range(3))
-def test_random_changes_by_writers_in_turn_beside_maintenance(
-    spark: SparkSession, tmp_path: Path, seed: int
-) -> None:
-    random, table = Random(seed), dict[int, int]()
-    writers: tuple[Writer, Writer] = "delta-rs", "spark"
-    alone = [DeltaTarget(str(tmp_path / of), writer=of, only_writer=True) for of in writers]
-    path = str(tmp_path / "in-turn")
-    in_turn = [DeltaTarget(path, writer=of, only_writer=True) for of in writers]
-    vectors = "TBLPROPERTIES ('delta.enableDeletionVectors' = 'true')"
-    spark.sql(f"CREATE TABLE delta.`{path}` (id INT, v INT) USING delta {vectors}")
-    for _ in range(8):
-        story = random_changelog(random, 6, table)
-        for target in (*alone, random.choice(in_turn)):
-            rows = changelog(spark, "id INT, v INT", story)
-            apply_batch(rows, target, keys="id", deletes="hard")
-        if random.random() < 0.4:
-            spark.sql(f"OPTIMIZE {in_turn[0].sql_name}").collect()
-        for target in (*alone, in_turn[0]):
-            stored = spark.table(target.sql_name).collect()
-            assert {each.id: each.v for each in stored} == table, target
 
 
 def test_error_that_follows_a_commit_is_named(

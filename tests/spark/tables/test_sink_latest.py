@@ -3,6 +3,7 @@
 import random
 import sqlite3
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import closing
 from datetime import datetime, timezone
@@ -239,87 +240,56 @@ def test_several_rows_for_each_key_need_an_order(spark: SparkSession, spoiled: s
 PAGE = "docs/tasks/your-own-sink.md"
 
 
-@pytest.fixture(scope="module")
-def page() -> Iterator[ModuleType]:
-    """The page's file, as a module."""
-    module = sys.modules["sqlite_sink"] = ModuleType("sqlite_sink")
+@pytest.fixture
+def target(tmp_path: Path) -> Iterator[Any]:
+    """A table of the page's sink that does not exist yet."""
+    module: Any = ModuleType("sqlite_sink")
+    sys.modules["sqlite_sink"] = module
     exec(compile(blocks(PAGES[PAGE])[0].source, PAGE, "exec"), vars(module))
-    yield module
+    yield module.SqliteTarget(str(tmp_path / "shop.db"), 'pro"ducts')
     del sys.modules["sqlite_sink"]
 
 
 def rows(target: Any) -> list[tuple[Any, ...]]:
     with closing(sqlite3.connect(target.path)) as connection:
-        return sorted(
-            connection.execute(
-                "SELECT * FROM {}".format('"' + target.name.replace('"', '""') + '"')
-            )
-        )
+        return sorted(connection.execute('SELECT * FROM "pro""ducts"'))
 
 
-def test_changes_are_applied_once_and_twice(
-    spark: SparkSession, page: ModuleType, tmp_path: Path
-) -> None:
-    target = page.SqliteTarget(str(tmp_path / "shop.db"), 'pro"ducts')
+def test_a_table_of_your_own_sink(spark: SparkSession, target: Any) -> None:
+    with pytest.raises(TargetError, match="does not exist: create it, or set create=True"):
+        apply_batch(changelog(spark, "id INT", [("+I", 1)]), target, keys="id", create=False)
     for _ in range(2):
         apply_batch(changelog(spark, "id INT, name STRING", STORY), target, keys="id")
         assert rows(target) == [(1, "c"), (2, "e")]
-    apply_batch(
-        changelog(spark, "id INT, name STRING", [("-D", 1, "c"), ("+I", 1, "f"), ("-D", 2, "e")]),
-        target,
-        keys="id",
-    )
-    assert rows(target) == [(1, "f")]
-
-
-def test_new_columns_are_refused_added_or_ignored(
-    spark: SparkSession, page: ModuleType, tmp_path: Path
-) -> None:
-    target = page.SqliteTarget(str(tmp_path / "shop.db"), "products")
-    apply_batch(changelog(spark, "id INT", [("+I", 1)]), target, keys="id")
-    wide = changelog(spark, "id INT, `a b` DECIMAL(9,2)", [("+U", 1, None)]).selectExpr(
-        "row_kind", "id", "1.50BD AS `a b`"
-    )
+    wide = spark.sql("SELECT '+U' AS row_kind, 1 AS id, 'c' AS name, 1.50BD AS `a b`")
     with pytest.raises(
-        SchemaError, match='has no column a b: run ALTER TABLE "products" ADD COLUMN "a b"'
+        SchemaError, match='has no column a b: run ALTER TABLE "pro""ducts" ADD COLUMN "a b"'
     ):
         apply_batch(wide, target, keys="id")
     apply_batch(wide, target, keys="id", on_new_column="ignore")
-    assert rows(target) == [(1,)]
+    assert rows(target) == [(1, "c"), (2, "e")]
     apply_batch(wide, target, keys="id", on_new_column="add")
-    assert rows(target) == [(1, "1.50")]
+    assert rows(target) == [(1, "c", "1.50"), (2, "e", None)]
 
 
-def test_what_the_sink_does_not_have_is_refused(
-    spark: SparkSession, page: ModuleType, tmp_path: Path
-) -> None:
-    target = page.SqliteTarget(str(tmp_path / "shop.db"), "products")
+def test_what_your_own_sink_does_not_have_is_refused(spark: SparkSession, target: Any) -> None:
     changes = changelog(spark, "id INT, at INT", [("+I", 1, 1)])
     with pytest.raises(ArgumentError, match="scd_type=2 is not supported for SqliteTarget"):
         apply_batch(changes, target, keys="id", sequence_by="at", scd_type=2)
     with pytest.raises(TargetError, match="has no soft deletes"):
         apply_batch(changes, target, keys="id", deletes="soft")
-    with pytest.raises(TargetError, match="does not exist: create it, or set create=True"):
-        apply_batch(
-            changes, page.SqliteTarget(str(tmp_path / "other.db"), "t"), keys="id", create=False
-        )
 
 
 def test_a_soft_delete_has_the_time_of_the_change(spark: SparkSession, new_sink: NewSink) -> None:
     # `test_merge_vectors` has what a MERGE does with the time, in each kind of table.
     sink = new_sink("delta")
 
-    def apply(*rows: Any) -> dict[int, tuple[str, int | None]]:
+    def apply(*rows: Any, order_by: Any = ("no", "at")) -> dict[int, tuple[str, int | None]]:
         """Apply changes with soft deletes, and return the name and the time of each key."""
         changes = changelog(spark, "id INT, name STRING, at TIMESTAMP, no INT", rows)
         columns = ["id", "name"]
-        apply_batch(
-            *(changes, sink.table),
-            keys="id",
-            order_by=["no", "at"],
-            column_list=columns,
-            deletes="soft",
-        )
+        order = {"order_by": order_by, "column_list": columns}
+        apply_batch(changes, sink.table, keys="id", deletes="soft", **order)
         read = sink.read().selectExpr(*columns, "unix_seconds(deleted_at) AS deleted_at")
         return {row.id: (row.name, row.deleted_at) for row in read.collect()}
 
@@ -331,3 +301,8 @@ def test_a_soft_delete_has_the_time_of_the_change(spark: SparkSession, new_sink:
         1: ("a", second.timestamp()),
         2: ("c", None),
     }
+    # Without a time, it is that of the micro-batch.
+    before = int(time.time())
+    name, deleted = apply(("-D", 2, "c", None, 6), order_by="no")[2]
+    assert name == "c"
+    assert before <= (deleted or 0) <= time.time()

@@ -1,9 +1,7 @@
 """Column names come from messages: every statement quotes them correctly or they are refused."""
 
 import json
-from pathlib import Path
 from typing import Any
-from uuid import uuid4
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -13,7 +11,6 @@ from cdc_formats.errors import SchemaError
 from cdc_formats.values.schema import to_ddl
 from normalize import (
     ChangelogNormalize,
-    DeltaTarget,
     IcebergTarget,
     aggregate_changes,
     signed_count,
@@ -29,7 +26,6 @@ from normalize.tables.table_spec import TableSpec
 from normalize.tables.writers.lake import column_definition
 from tests.support.examples import examples
 from tests.support.hostile_names import (
-    EVIL,
     HOSTILE,
     hostile,
     names,
@@ -85,30 +81,6 @@ def test_spark_finds_the_intended_tables_and_columns_in_statements(
 
 # --------------------------------------------------------------------------------------------------
 # the sinks
-
-
-@pytest.mark.parametrize("kind", ["delta", "iceberg"])
-def test_a_column_name_cannot_change_the_target_table(
-    spark: SparkSession, kind: str, tmp_path: Path
-) -> None:
-    evil = EVIL.format(tmp_path / "evil")
-    table = (DeltaTarget if kind == "delta" else IcebergTarget)(
-        f"{'default' if kind == 'delta' else 'lake.db'}.t_{uuid4().hex}"
-    )
-    changes = hostile(spark, ["id", "v"], [("+I", 1, 10)], [evil, "b"])
-    if kind == "delta":
-        with pytest.raises(
-            SchemaError,
-            match=(
-                r"has one of the characters ' ,;\{\}\(\).*in its name: rename it, or create the "
-                r"table with"
-            ),
-        ):
-            apply_batch(changes, table, keys="id")
-    else:
-        apply_batch(changes, table, keys="id")
-        assert spark.table(table.sql_name).schema["it's.deep`er"].dataType.names[0] == evil
-    assert not (tmp_path / "evil").exists()
 
 
 def test_names_that_differ_only_in_case_are_refused(spark: SparkSession, new_sink: NewSink) -> None:

@@ -130,24 +130,6 @@ def test_a_history_does_not_depend_on_how_changes_arrive(
         assert sink.rows("example", "id", "value", "note", "__START_AT", "__END_AT") == versions(
             applied, track_history
         )
-    valid = sink.read().where("__START_AT < __END_AT OR __END_AT IS NULL").collect()
-    for at in range(0, 100, 7):
-        values = {
-            (row.example, row.id): row.value
-            for row in valid
-            if row["__START_AT"] <= at and (row["__END_AT"] or 100) > at
-        }
-        assert values == table_at(applied, at)
-
-
-def table_at(events: Iterable[Event], at: int) -> dict[tuple[int, int], int]:
-    """The rows of the source at a time, by key."""
-    last = {
-        (event.example, event.key): event.value
-        for event in sorted(events, key=lambda event: event.at)
-        if event.at <= at
-    }
-    return {key: value for key, value in last.items() if value is not None}
 
 
 def test_only_tracked_columns_make_versions(spark: SparkSession, new_sink: NewSink) -> None:

@@ -227,32 +227,6 @@ def test_a_question_is_answered_before_anything_is_written(
     )
 
 
-def test_target_of_a_table_without_records_since_the_restart_is_taken(sync: BoundedSync) -> None:
-    sync.produce("shop", [maxwell("orders", "insert", ORDER)])
-    sync.run()
-    sync.produce("shop2", [maxwell("orders", "insert", OTHER | {"note": "n"}, database="shop2")])
-    assert (
-        "shop2.orders: the target 'orders' is that of shop.orders and of shop2.orders: pass "
-        "another template"
-    ) in sync.error()
-    assert sync.rows("orders") == [ORDER]
-    sync.run(tables={"shop2.orders": TableOptions(name="others")})
-    assert rows_of(sync, ["orders", "others"]) == {
-        "orders": [ORDER],
-        "others": [OTHER | {"note": "n"}],
-    }
-    sync.produce("shop", [maxwell("orders", "insert", OTHER)])
-    renamed = {
-        "shop.orders": TableOptions(name="others_too"),
-        "shop2.orders": TableOptions(name="others"),
-    }
-    assert (
-        "shop.orders: its rows are in the target 'orders', and its target is now 'others_too'"
-        in sync.error(tables=renamed)
-    )
-    assert not (sync.folder / "lake" / "others_too").exists()
-
-
 def test_record_that_names_none_of_the_tables_of_its_topic_fails_the_query(
     sync: BoundedSync,
 ) -> None:

@@ -81,15 +81,24 @@ def test_histories(new_sync: NewBoundedSync, kind: str, by_spark: bool) -> None:
     assert {row["__START_AT"]["partition"] for row in sync.rows("orders")} == {"orders[0]"}
 
 
-def assert_random_history(sync: BoundedSync, seed: str, *, rounds: int, by_spark: bool) -> None:
-    """Compare histories of random changes in `rounds` micro-batches.
-
-    All are repeated but the first and the last.
-    """
-    story, options = (
-        Story(Random(seed)),
-        {"target": replace(sync.tables.database, scd_type=2), "by_spark": by_spark},
-    )
+@pytest.mark.parametrize(
+    ("kind", "by_spark", "seed", "rounds"),
+    [
+        ("delta", True, "delta", 2),
+        ("iceberg", False, "iceberg", 2),
+        *(
+            pytest.param(kind, by_spark, f"{kind} {seed}", 20, marks=pytest.mark.soak)
+            for kind, by_spark in [("delta", False), ("delta", True), ("iceberg", True)]
+            for seed in range(3)
+        ),
+    ],
+)
+def test_random_histories_of_keys_in_several_partitions(
+    new_sync: NewBoundedSync, kind: str, by_spark: bool, seed: str, rounds: int
+) -> None:
+    """All micro-batches are repeated but the first and the last."""
+    sync, story = new_sync(kind), Story(Random(seed))
+    options = {"target": replace(sync.tables.database, scd_type=2), "by_spark": by_spark}
     for number in range(rounds):
         sync.produce("all", story.messages(80), partitions=3)
         sync.run(**options)
@@ -99,24 +108,6 @@ def assert_random_history(sync: BoundedSync, seed: str, *, rounds: int, by_spark
         for table in ("orders", "items"):
             assert versions(sync, table) == story.history(table)
     assert len({row["__START_AT"]["partition"] for row in sync.rows("orders")}) == 3
-
-
-@pytest.mark.parametrize(("kind", "by_spark"), [("delta", True), ("iceberg", False)])
-def test_random_histories_of_keys_in_several_partitions(
-    new_sync: NewBoundedSync, kind: str, by_spark: bool
-) -> None:
-    assert_random_history(new_sync(kind), kind, rounds=2, by_spark=by_spark)
-
-
-@pytest.mark.soak
-@pytest.mark.parametrize("seed", range(3))
-@pytest.mark.parametrize(
-    ("kind", "by_spark"), [("delta", False), ("delta", True), ("iceberg", True)]
-)
-def test_long_random_histories(
-    new_sync: NewBoundedSync, kind: str, by_spark: bool, seed: int
-) -> None:
-    assert_random_history(new_sync(kind), f"{kind} {seed}", rounds=20, by_spark=by_spark)
 
 
 BEFORE = {

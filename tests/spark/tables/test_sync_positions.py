@@ -14,10 +14,10 @@ from normalize.local_kafka import ProducerRecord
 from normalize.monitoring.explain_error import explain_error
 from normalize.tables.table_options import TableOptions
 from tests.support.databases import Message, canal
-from tests.support.json_bytes import json_bytes
 from tests.support.positions import (
     WITH,
-    assert_no_row_is_set_back,
+    WITHOUT,
+    Log,
     event,
     live_rows,
     postgresql_event,
@@ -40,45 +40,31 @@ def apply(
     return live_rows(sync.rows("orders"))
 
 
-@pytest.mark.parametrize("kind", ["delta", "delta-rs", "iceberg"])
-def test_slice_that_is_delivered_again_leaves_the_table_equal_to_the_source(
-    new_sync: NewBoundedSync, kind: str
-) -> None:
-    assert_no_row_is_set_back(new_sync(kind))
+def test_events_that_are_delivered_again_set_no_row_back(new_sync: NewBoundedSync) -> None:
+    # `test_merge_vectors` has what a MERGE does with positions, in each kind of table.
+    sync, log = new_sync("delta"), Log(60)
 
+    def applied(
+        messages: list[Message], table: TableOptions = WITH, *, by_spark: bool = False
+    ) -> dict[int, str]:
+        sync.produce("t", messages, partitions=3 if by_spark else 1)
+        sync.run(by_spark=by_spark, format="debezium-json", tables={"shop.orders": table})
+        return live_rows(sync.rows_of("orders"))
 
-def test_keys_whose_events_are_delivered_again_or_come_from_another_log(sync: BoundedSync) -> None:
-    # Of three keys, the insert and the delete arrive first in two micro-batches, in one, or the
-    # delete alone.
-    inserts, deletes = (
-        {key: event(op, key, "a", number) for key in (1, 2, 3)}
-        for op, number in (("c", 1), ("d", 2))
-    )
-    of_log = event("c", 4, "a", 100, clock=100)
-    assert apply(sync, [inserts[1], inserts[2], deletes[2], deletes[3], of_log], partitions=3) == {
-        1: "a",
-        4: "a",
-    }
-    # The fourth key's server fails over to one with smaller numbers and an earlier clock.
-    other_log = event("u", 4, "b", 9, server=2, clock=50)
-    assert apply(sync, [deletes[1], other_log], partitions=3) == {4: "b"}
-    # Its log is reset.
-    reset = event("u", 4, "c", 1, server=2, clock=60)
-    assert apply(sync, [*inserts.values(), reset]) == {4: "c"}
-    again = event("u", 4, "x", 1, server=2, clock=60)
-    later = [event("c", key, "b", 3) for key in (1, 2, 3)]
-    reborn = {1: "b", 2: "b", 3: "b", 4: "c"}
-    assert apply(sync, [*later, again], partitions=3) == reborn
-    # The deletes, too.
-    assert apply(sync, [*deletes.values()]) == reborn
-    without_position = {
-        "op": "c",
-        "after": {"id": 1, "name": "a"},
-        "source": {"connector": "mysql"},
-    }
-    with pytest.raises((ChangelogError, PySparkException)) as failed:
-        apply(sync, [(b'{"id": 1}', json_bytes(without_position))])
-    assert "the message has no position in the source's log" in explain_error(failed.value)
+    # The table gets the column: its rows without a position are replaced.
+    assert applied(log.events[:20], WITHOUT) == log.rows(20)
+    assert applied(log.events[10:40], by_spark=True) == log.rows(40)
+    # Without positions, this slice would set rows back.
+    assert Log.names([*log.events[:40], *log.events[10:25]]) != log.rows(40)
+    assert applied(log.events[10:25]) == log.rows(40)
+    # Old and new events in one micro-batch, which then is repeated.
+    mixed = [*log.events[30:60], *log.events[:50]]
+    assert Log.names(mixed) != log.rows(60)
+    assert applied(mixed, by_spark=True) == log.rows(60)
+    rows = sync.rows_of("orders")
+    sync.forget_last_commit()
+    assert applied([]) == log.rows(60)
+    assert sync.rows_of("orders") == rows
 
 
 def test_a_key_in_two_partitions_is_a_warning(

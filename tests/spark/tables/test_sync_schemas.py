@@ -177,10 +177,8 @@ def test_tables_of_canal(sync: BoundedSync) -> None:
         ]
 
     options = {"format": "canal-json", "tables": {"shop.moved": TableOptions(scd_type=2)}}
-    sync.produce(
-        "orders", [canal("orders", "INSERT", {"id": 1, "name": "a", "price": "9.50"}, TYPES)]
-    )
-    sync.produce("items", [canal("items", "INSERT", ORDER, TYPES)])
+    priced = {"id": 1, "name": "a", "price": "9.50"}
+    sync.produce("orders", [canal("orders", "INSERT", priced, TYPES)])
     sync.produce("moved", moving(1))
     sync.run(**options)
     assert sync.file("shop.orders")["schema"] == [
@@ -189,11 +187,8 @@ def test_tables_of_canal(sync: BoundedSync) -> None:
         "price DECIMAL(10,2)",
     ]
     assert [str(row["price"]) for row in sync.rows("orders")] == ["9.50"]
-    assert sync.rows("items") == [ORDER]
-    sync.produce("items", [canal("items", "DELETE", ORDER, TYPES)])
     sync.produce("moved", moving(11))
     sync.run(by_spark=True, **options)
-    assert sync.rows("items") == []
     versions = [
         [
             row["id"],

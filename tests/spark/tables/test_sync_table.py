@@ -4,7 +4,6 @@ It gives the rows of the source, whatever comes in one micro-batch, and errors i
 rows.
 """
 
-from random import Random
 from typing import Any
 
 import pytest
@@ -15,7 +14,7 @@ from pyspark.sql import SparkSession
 from cdc_formats import get_format
 from cdc_formats.errors import ArgumentError, ChangelogError, SchemaError
 from cdc_formats.values.schema import columns
-from normalize import DeltaTarget, sync_table
+from normalize import DeltaTarget
 from normalize.decode.plan import DecodePlan
 from normalize.monitoring.explain_error import explain_error
 from normalize.tables.batches import Batch, Record
@@ -25,7 +24,7 @@ from normalize.tables.latest import computed, count
 from normalize.tables.route import RECORD_DDL
 from normalize.tables.table_options import TableOptions
 from tests.support.databases import maxwell
-from tests.support.syncing import MINIMAL, BoundedSync, NewBoundedSync, Story, versions
+from tests.support.syncing import BoundedSync, NewBoundedSync
 
 TABLE: dict[str, Any] = {"schema": "id INT, name STRING, qty INT", "primary_key": "id"}
 
@@ -72,36 +71,6 @@ def test_delete_and_rebirth_in_one_micro_batch_and_a_repeated_one(
     assert sync.rows("orders") == rows
 
 
-def test_row_whose_key_changed_is_completed_from_its_earlier_row(sync: BoundedSync) -> None:
-    rows = [{"id": key, "name": f"n{key}", "qty": key} for key in (1, 2, 4)]
-    sync.produce("t", [orders("insert", row) for row in rows])
-    sync.apply(sync.table_job(**TABLE, **MINIMAL))
-
-    def moved(earlier: int, key: int) -> list[Any]:
-        return [
-            orders("update", {"id": key}, {"id": earlier}),
-            orders("update", {"id": key, "qty": 9}, {"qty": earlier}),
-        ]
-
-    # Decoded by several tasks, and by one.
-    sync.produce(
-        "t", [*moved(1, 3), orders("update", {"id": 2, "qty": 7}, {"qty": 2})], partitions=3
-    )
-    sync.apply(sync.table_job(**TABLE, **MINIMAL))
-    sync.produce("t", moved(4, 5))
-    sync.apply(sync.table_job(**TABLE, **MINIMAL))
-    assert sync.rows("orders") == [
-        {"id": 2, "name": "n2", "qty": 7},
-        {"id": 3, "name": "n1", "qty": 9},
-        {"id": 5, "name": "n4", "qty": 9},
-    ]
-    sync.produce("t", [orders("update", {"id": 8, "qty": 7}, {"qty": 2})])
-    assert (
-        "orders: [PARTIAL_IMAGE] the row lacks unchanged columns, and the target does not have its "
-        "key"
-    ) in error_of(sync, **MINIMAL)
-
-
 @pytest.mark.parametrize(
     ("options", "text"),
     [
@@ -120,6 +89,13 @@ def test_row_whose_key_changed_is_completed_from_its_earlier_row(sync: BoundedSy
             "track_history has 'lost', which is not one of its columns: id, name, qty",
         ),
         ({"schema_location": __file__}, "schema_location '.*' is a file: pass a folder"),
+        ({"primary_key": ()}, "primary_key is missing"),
+        ({"primary_key": "no"}, "primary_key has 'no', which is not one of the columns: id"),
+        ({"mode": "PERMISSIVE"}, "mode is 'PERMISSIVE'"),
+        (
+            {"table": TableOptions(track_history="name")},
+            "track_history requires scd_type=2: pass it too",
+        ),
     ],
 )
 def test_arguments_that_cannot_be_used_are_refused_at_the_call(
@@ -173,31 +149,6 @@ def test_restarted_query_refuses_what_contradicts_the_file(
     sync.edit("orders", '"target": "', '"target": "other.')
     sync.produce("t", [insert])
     assert "and its target is now" in error_of(sync)
-
-
-def test_soft_deletes_a_condition_and_a_history(new_sync: NewBoundedSync) -> None:
-    sync = new_sync("delta")
-    sync.produce("t", [orders("insert", {"id": key, "name": "a", "qty": key}) for key in range(3)])
-    table = TableOptions(where="qty > 0", deletes="soft")
-    sync.apply(sync.table_job(**TABLE, table=table))
-    sync.produce("t", [orders("delete", {"id": 1, "name": "a", "qty": 1})])
-    sync.apply(sync.table_job(**TABLE, table=table))
-    assert [(row["id"], "deleted_at" in row) for row in sync.rows("orders")] == [
-        (1, True),
-        (2, False),
-    ]
-
-
-def test_history_has_every_version(sync: BoundedSync) -> None:
-    story = Story(Random(3))
-    for _ in range(2):
-        sync.produce("t", story.messages_of("orders", 20), partitions=2)
-        sync.apply(
-            sync.table_job(
-                schema="id INT, name STRING", primary_key="id", table=TableOptions(scd_type=2)
-            )
-        )
-    assert versions(sync, "orders") == story.history("orders")
 
 
 @pytest.mark.parametrize(("tasks", "shuffles"), [(1, 0), (3, 1)])
@@ -288,20 +239,4 @@ def test_delta_computes_the_state_of_a_table_with_the_settings_of_the_queries_ow
     stages = [tracker.getStageInfo(stage) for job in jobs if job for stage in job.stageIds]
     assert 5 in [stage.numTasks for stage in stages if stage]
     # The thread goes on with its session.
-    active = SparkSession.getActiveSession()
-    assert active is not None
-    assert active.conf.get(setting) != "5"
-
-
-def test_arguments_that_cannot_be_used(sync: BoundedSync) -> None:
-    with pytest.raises(ArgumentError, match="primary_key is missing"):
-        sync.table_job(schema="id INT")
-    with pytest.raises(
-        ArgumentError, match="primary_key has 'no', which is not one of the columns: id"
-    ):
-        sync.table_job(schema="id INT", primary_key="no")
-    with pytest.raises(ArgumentError, match="mode is 'PERMISSIVE'"):
-        sync.table_job(**TABLE, mode="PERMISSIVE")
-    with pytest.raises(ArgumentError, match="track_history requires scd_type=2: pass it too"):
-        sync.table_job(**TABLE, table=TableOptions(track_history="name"))
-    assert sync_table.__doc__ is not None
+    assert SparkSession.getActiveSession().conf.get(setting) != "5"

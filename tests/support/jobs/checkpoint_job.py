@@ -5,22 +5,19 @@ The command is ``python -m tests.support.jobs.checkpoint_job``.
 Run it once for each version of Spark, in the environment that ``make fetch SPARK=4.0`` creates.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import shutil
 import sys
 import tempfile
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
 
 from normalize import ChangelogNormalize, decode_changelog
 from tests.support.paths import VECTORS
 from tests.support.streams import run_stream
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
 
 FOLDER = VECTORS / "checkpoints"
 STORES = {

@@ -14,9 +14,7 @@ import time
 
 from normalize import (
     DeltaDatabase,
-    DeltaTarget,
     IcebergDatabase,
-    IcebergTarget,
     JdbcDatabase,
     JdbcTarget,
     apply_changes,
@@ -84,7 +82,6 @@ def written(spark, way: str, kind: str, topic: str, folder: str, options: dict, 
         }
         source["driver"] = "org.postgresql.Driver"
         return writer, lambda: spark.read.format("jdbc").options(**source).load()
-    assert isinstance(table, DeltaTarget | IcebergTarget)
     return writer, lambda: spark.table(table.sql_name)
 
 

@@ -6,17 +6,13 @@ The target is the pickled database or table in the file ``target`` of FOLDER. TA
 of the session's catalogs. It prints a line for each table of a micro-batch that is merged.
 """
 
-from __future__ import annotations
-
 import logging
 import os
 import pickle
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+from pyspark.sql import SparkSession
 
 TABLE = "id INT, v INT, note STRING"
 

@@ -142,7 +142,6 @@ def renamed_later(column: str, before: str) -> Difference:
     """Return the difference of a renamed column: rows not written since have its old name."""
 
     def explains(mismatch: Mismatch, _: Evidence) -> bool:
-        assert mismatch.row is not None
         return mismatch.actual is None and mismatch.truth == mismatch.row.row[before]
 
     return Difference(
@@ -209,7 +208,6 @@ def fake_keys(column: str) -> Difference:
     """
 
     def explains(mismatch: Mismatch, evidence: Evidence) -> bool:
-        assert mismatch.row is not None
         row = mismatch.row.row
         images = (
             (message["before"] or {}, message["after"] or {})
@@ -435,7 +433,6 @@ def bootstrapped_again(rows: int) -> Difference:
     """Return the difference of a keyless table that was bootstrapped when it already had rows."""
 
     def explains(mismatch: Mismatch, evidence: Evidence) -> bool:
-        assert mismatch.row is not None
         return as_text(mismatch.row.row) in evidence.bootstrapped
 
     reason = (

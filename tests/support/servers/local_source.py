@@ -58,6 +58,15 @@ class LocalSource(LocalMariaDb):
             for statement in statements:
                 cursor.execute(statement)
 
+    def table(
+        self, name: str, columns: str = "id INT PRIMARY KEY, v INT", *, rows: int = 40, v: str = "0"
+    ) -> None:
+        """Create a table with rows, whose ids count from 1 and whose `v` is an expression."""
+        self.run(
+            f"CREATE TABLE {name} ({columns})",
+            f"INSERT INTO {name} (id, v) SELECT seq, {v} FROM seq_1_to_{rows}",
+        )
+
     def other_connections(self) -> list[tuple[int, str]]:
         """Return the ids and commands of the user's other connections."""
         with self.connect() as connection, connection.cursor() as cursor:

@@ -54,7 +54,6 @@ def wait_until(answers: Callable[[], bool], process: subprocess.Popen[bytes], lo
 
 def end(process: subprocess.Popen[bytes]) -> None:
     """End a process that `start` started."""
-    assert process.stdin is not None
     process.stdin.close()
     process.wait(timeout=60)
 
