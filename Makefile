@@ -28,7 +28,7 @@ ROOMS := normalize/tables/*,normalize/verify/*
 ROOMS_COVERED := 90
 
 BIN := $(VENV)/bin
-JAVA_GOALS := package next-spark stranger demo test test-all coverage connect cross-section matrix fetch notebooks notebooks-rendered bench bench-flink bench-capture bench-tpcc soak growth kafka
+JAVA_GOALS := package next-spark next-deltalake stranger demo test test-all coverage connect cross-section matrix fetch notebooks notebooks-rendered bench bench-flink bench-capture bench-tpcc soak growth kafka
 CHECKS := python $(if $(filter $(JAVA_GOALS),$(MAKECMDGOALS)),java)
 
 # The demo needs 11 of the 140 packages that the tests need. It runs in the active environment if this
@@ -43,7 +43,7 @@ unexport SPARK_HOME
 # Without .pyc files, each Python that Spark starts would compile these packages again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help demo check test test-all native-check connect cross-section matrix fetch notebooks notebooks-rendered docs lint types unit coverage fuzz fuzz-together bench bench-flink bench-capture bench-tpcc soak growth kafka format package audit next-spark stranger release release-notes clean prerequisites
+.PHONY: help demo check test test-all native-check connect cross-section matrix fetch notebooks notebooks-rendered docs lint types unit coverage fuzz fuzz-together bench bench-flink bench-capture bench-tpcc soak growth kafka format package audit next-spark next-deltalake stranger release release-notes clean prerequisites
 
 help: ## list these commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -162,6 +162,11 @@ audit: prerequisites ## report known vulnerabilities of what the wheel in dist/ 
 next-spark: prerequisites ## run the README's example on the newest PySpark, also on one that is not supported yet
 	$(PYTHON) -m tools.package next-spark
 
+next-deltalake: ## test the writer delta-rs with the newest deltalake, also one that is not supported yet
+	$(MAKE) .venv-next/installed VENV=.venv-next
+	.venv-next/bin/python -m pip install --no-compile --upgrade deltalake
+	.venv-next/bin/python -m pytest tests/unit/tables/test_delta_rs.py tests/spark/tables/test_delta_rs_*.py tests/spark/tables/test_sink_delta_rs.py
+
 stranger: prerequisites ## clone the last commit into a new home folder, and do what the README and the documentation say, in their order
 	$(PYTHON) -m tools.stranger
 
@@ -172,7 +177,7 @@ release-notes: ## print what the changelog says about a tag, or why the tag is n
 	@$(PYTHON) -m tools.release check $(TAG)
 
 clean: ## remove the environment and the files that the commands created
-	rm -rf .venv .venv-4.* *.egg-info build dist site .coverage htmlcov .hypothesis .mypy_cache .pytest_cache .ruff_cache
+	rm -rf .venv .venv-* *.egg-info build dist site .coverage htmlcov .hypothesis .mypy_cache .pytest_cache .ruff_cache
 	rm -rf artifacts derby.log metastore_db spark-warehouse native/target native/fuzz/target normalize/_native*
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 

@@ -232,9 +232,9 @@ class Decoder:
     def _events(
         self, read: Reader, key: bytes | None, value: bytes | None, headers: Headers
     ) -> Sequence[Event] | Ignored:
-        if not value and not self._tombstones:
-            return Ignored.TOMBSTONE
-        return read(key, value, headers)
+        return (
+            Ignored.TOMBSTONE if not value and not self._tombstones else read(key, value, headers)
+        )
 
     def _collect_tables(
         self, table_of: Callable[[Any], tuple[Any, ...]], events: Sequence[Event]

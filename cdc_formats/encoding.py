@@ -90,13 +90,7 @@ class RowWriter:
         EncodeError
             When a value cannot be written so that it is read as the same value.
         """
-        try:
-            return {
-                name: value if write is None or value is None else write(value)
-                for name, write, value in zip(self.names, self.writers, row, strict=True)
-            }
-        except ConversionError:
-            raise self._unfit(row, path) from None
+        return self._object(zip(self.names, self.writers, row, strict=True), path)
 
     def changed(
         self, before: Sequence[Any], row: Sequence[Any], path: str = "$.old"
@@ -108,15 +102,11 @@ class RowWriter:
         EncodeError
             As `image`.
         """
-        columns = zip(self.names, self.writers, self._differ, before, row, strict=True)
-        try:
-            return {
-                name: was if write is None or was is None else write(was)
-                for name, write, differ, was, now in columns
-                if differ(was, now)
-            }
-        except ConversionError:
-            raise self._unfit(before, path) from None
+        cells = zip(self.names, self.writers, self._differ, before, row, strict=True)
+        return self._object(
+            [(name, write, was) for name, write, differ, was, now in cells if differ(was, now)],
+            path,
+        )
 
     def key(self, row: Sequence[Any]) -> dict[str, Any] | None:
         """Return the key's columns of a row as an object, or None if there is no key.
@@ -126,26 +116,21 @@ class RowWriter:
         EncodeError
             As `image`.
         """
-        if not self.key_indices:
-            return None
-        try:
-            return {self.names[i]: self._written(i, row[i]) for i in self.key_indices}
-        except ConversionError:
-            raise self._unfit(row, "$") from None
+        cells = [(self.names[i], self.writers[i], row[i]) for i in self.key_indices]
+        return self._object(cells, "$") if cells else None
 
-    def _written(self, index: int, value: Any) -> Any:
-        write = self.writers[index]
-        return value if write is None or value is None else write(value)
-
-    def _unfit(self, row: Sequence[Any], path: str) -> EncodeError:
-        # As in RowConverter._unfit: name the first column that fails.
-        for index, (name, value) in enumerate(zip(self.names, row, strict=True)):
+    def _object(
+        self, cells: Iterable[tuple[str, Converter | None, Any]], path: str
+    ) -> dict[str, Any]:
+        """Return columns as an object, from their names, writers and values."""
+        written: dict[str, Any] = {}
+        for name, write, value in cells:
             try:
-                self._written(index, value)
+                written[name] = value if write is None or value is None else write(value)
             except ConversionError as error:
                 reason = str(error) if self.excerpt or not error.bare else error.bare
-                return EncodeError(f"{reason} - at `{path}.{name}`")
-        raise AssertionError("no column failed again")  # pragma: no cover - writers are pure
+                raise EncodeError(f"{reason} - at `{path}.{name}`") from None
+        return written
 
 
 Row = tuple[Any, ...]

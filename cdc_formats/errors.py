@@ -78,6 +78,18 @@ class FormatOptionError(ChangelogError, ValueError):
     """A format's option does not exist, or its value cannot be used."""
 
 
+def refuse_options(*checks: tuple[object, str]) -> None:
+    """Raise the sentence of the first check that is true, such as "this option is empty".
+
+    Raises
+    ------
+    FormatOptionError
+    """
+    for is_wrong, sentence in checks:
+        if is_wrong:
+            raise FormatOptionError(sentence)
+
+
 class SchemaError(ChangelogError, ValueError):
     """The declared columns cannot be read, or are not suitable for the operation."""
 

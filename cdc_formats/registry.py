@@ -37,7 +37,9 @@ BUILT_IN: Mapping[str, str] = {
     "mongodb-json": "cdc_formats.formats.mongodb:MongodbJson",
     "ogg-json": "cdc_formats.formats.ogg:OggJson",
     "op-json": "cdc_formats.formats.op:OpJson",
+    "sqlserver-ces-json": "cdc_formats.formats.sqlserver_ces:SqlserverCesJson",
     "ticdc-canal-json": "cdc_formats.formats.ticdc:TicdcCanalJson",
+    "ticdc-simple-json": "cdc_formats.formats.ticdc_simple:TicdcSimpleJson",
     "upsert-kafka": "cdc_formats.formats.upsert.upsert_kafka:UpsertKafka",
 }
 

@@ -19,7 +19,7 @@ from cdc_formats.errors import ArgumentError, SchemaError
 from cdc_formats.events import Ignored
 from cdc_formats.format import Format
 from cdc_formats.values.schema import Column, quote
-from normalize.arguments import as_mode, check_choice, metadata_columns, names_of
+from normalize.arguments import as_mode, check_choice, metadata_columns, names_of, refuse
 from normalize.core.changes import Shape
 from normalize.core.guard import Expected
 from normalize.core.key_group import Stage
@@ -334,51 +334,60 @@ def _require_stage(
     """Raise an error for arguments that require the stage if the plan has none."""
     if stage_plan.normalize:
         return
-    if key_metadata:
-        raise ArgumentError(
-            f"primary_key has the metadata column {key_metadata[0]!r}, which requires "
-            f"ChangelogNormalize, and the plan does not have it: {stage_plan.reason}. Remove "
-            f"{key_metadata[0]!r} from primary_key"
-        )
-    if options.set_options:
-        raise ArgumentError(
-            f"{', '.join(options.set_options)} requires ChangelogNormalize, which the plan does "
-            f"not have: {stage_plan.reason}"
-        )
+    refuse(
+        *(
+            (
+                True,
+                f"primary_key has the metadata column {name!r}, which requires ChangelogNormalize, "
+                f"and the plan does not have it: {stage_plan.reason}. Remove {name!r} from "
+                "primary_key",
+            )
+            for name in key_metadata
+        ),
+        (
+            options.set_options,
+            f"{', '.join(options.set_options)} requires ChangelogNormalize, which the plan does not "
+            f"have: {stage_plan.reason}",
+        ),
+    )
 
 
 def _check_order(plan: DecodePlan, stage_plan: StagePlan) -> None:
     """Raise an error for a DataFrame that lacks columns which the order of its records requires."""
-    if plan.format.traits.reads_key and "key" not in plan.record_columns:
-        raise ArgumentError(
-            f"{plan.format.identifier} reads the record's key: add the column key to the DataFrame"
-        )
-    if plan.row_order != "row" or not stage_plan.normalize:
-        return
-    if plan.positions:
-        raise ArgumentError(
+    orders = plan.row_order == "row" and stage_plan.normalize
+    has_times = plan.streaming or "timestamp" in plan.record_columns
+    refuse(
+        (
+            plan.format.traits.reads_key and "key" not in plan.record_columns,
+            f"{plan.format.identifier} reads the record's key: add the column key to the DataFrame",
+        ),
+        (
+            orders and plan.positions,
             "order='source' requires the columns partition and offset in the DataFrame: positions "
-            "are compared in each Kafka partition"
-        )
-    if not plan.streaming and "timestamp" not in plan.record_columns:
-        raise ArgumentError(
+            "are compared in each Kafka partition",
+        ),
+        (
+            orders and not has_times,
             "the rows of a bounded DataFrame have no order, which ChangelogNormalize requires: add "
-            "the columns partition and offset, or timestamp; or pass normalize=False"
-        )
+            "the columns partition and offset, or timestamp; or pass normalize=False",
+        ),
+    )
 
 
 def _check_native(plan: DecodePlan) -> None:
     """Raise an error for arguments that the native engine refuses."""
-    if plan.permissive:
-        raise ArgumentError(
+    refuse(
+        (
+            plan.permissive,
             "engine='native' and mode='PERMISSIVE' cannot be combined, since a corrupt record has "
-            "no key: use DeadLetter(topic), DROPMALFORMED or FAILFAST"
-        )
-    if plan.control_events:
-        raise ArgumentError(
+            "no key: use DeadLetter(topic), DROPMALFORMED or FAILFAST",
+        ),
+        (
+            plan.control_events,
             "engine='native' and control_events cannot be combined, since an event has no key: "
-            "read the events in a second query, with normalize=False"
-        )
+            "read the events in a second query, with normalize=False",
+        ),
+    )
 
 
 def _control_events(names: str | Sequence[str]) -> frozenset[Ignored]:
@@ -393,16 +402,19 @@ def _control_events(names: str | Sequence[str]) -> frozenset[Ignored]:
 
 
 def _check_observation(observation: Any, streaming: bool) -> None:
-    if not streaming and isinstance(observation, str):
-        raise ArgumentError(
+    is_name = isinstance(observation, str)
+    refuse(
+        (
+            not streaming and is_name,
             "observation of a bounded read must be a pyspark.sql.Observation, which returns the "
-            "counts"
-        )
-    if streaming and observation is not None and not isinstance(observation, str):
-        raise ArgumentError(
+            "counts",
+        ),
+        (
+            streaming and observation is not None and not is_name,
             "observation of a stream must be a string: the prefix of the metrics' names in the "
-            "query's progress"
-        )
+            "query's progress",
+        ),
+    )
 
 
 def _check_names(plan: DecodePlan) -> None:

@@ -14,7 +14,7 @@ from cdc_formats.errors import ArgumentError
 from cdc_formats.events import ChangelogMode, RowKind
 from cdc_formats.fold import FoldOptions
 from cdc_formats.values.schema import Column
-from normalize.arguments import check_choice, names_of
+from normalize.arguments import check_choice, names_of, refuse
 from normalize.core.changes import Shape
 from normalize.core.guard import NOTHING_EXPECTED, Expected
 from normalize.core.key_group import Stage
@@ -90,36 +90,37 @@ class StageOptions:
             check_choice(name, getattr(self, name), choices)
         if not isinstance(self.engine, NativeEngine):
             check_choice("engine", self.engine, ("key_groups", "native"))
-        if not isinstance(self.key_groups, int) or self.key_groups < 1:
-            raise ArgumentError(
-                f"key_groups is {self.key_groups!r}: it must be an integer of at least 1"
-            )
-        if self.state_ttl is not None and (
-            not isinstance(self.state_ttl, timedelta) or self.state_ttl < timedelta(milliseconds=1)
-        ):
-            raise ArgumentError(
-                f"state_ttl is {self.state_ttl!r}: it must be None or a datetime.timedelta of at "
-                "least a millisecond"
-            )
-        if not isinstance(self.delete_retention, timedelta) or self.delete_retention < timedelta(0):
-            raise ArgumentError(
-                f"delete_retention is {self.delete_retention!r}: it must be a non-negative "
-                "datetime.timedelta"
-            )
-        self._check_combinations()
-
-    def _check_combinations(self) -> None:
-        if self.on_expiry == "retract" and self.state_ttl is None:
-            raise ArgumentError("on_expiry='retract' requires state_ttl: without it no row expires")
-        if self.delete_retention != DELETE_RETENTION and self.order == "arrival":
-            raise ArgumentError(
-                "delete_retention requires order='source', which keeps the positions of deletes"
-            )
-        if self.native is not None and self.refused_by_native:
-            raise ArgumentError(
-                f"engine='native' cannot be combined with {self.refused_by_native[0]}. Remove one "
-                "of them"
-            )
+        ttl, retention = self.state_ttl, self.delete_retention
+        is_native, refused = self.native is not None, self.refused_by_native
+        refuse(
+            (
+                not isinstance(self.key_groups, int) or self.key_groups < 1,
+                f"key_groups is {self.key_groups!r}: it must be an integer of at least 1",
+            ),
+            (
+                ttl is not None
+                and (not isinstance(ttl, timedelta) or ttl < timedelta(milliseconds=1)),
+                f"state_ttl is {ttl!r}: it must be None or a datetime.timedelta of at least a "
+                "millisecond",
+            ),
+            (
+                not isinstance(retention, timedelta) or retention < timedelta(0),
+                f"delete_retention is {retention!r}: it must be a non-negative datetime.timedelta",
+            ),
+            (
+                self.on_expiry == "retract" and ttl is None,
+                "on_expiry='retract' requires state_ttl: without it no row expires",
+            ),
+            (
+                retention != DELETE_RETENTION and self.order == "arrival",
+                "delete_retention requires order='source', which keeps the positions of deletes",
+            ),
+            (
+                is_native and refused,
+                f"engine='native' cannot be combined with {''.join(refused[:1])}. Remove one of "
+                "them",
+            ),
+        )
 
     @property
     def native(self) -> NativeEngine | None:
@@ -165,16 +166,19 @@ class StageOptions:
         """
         check_choice("changelog_mode", changelog_mode, _CHOICES["changelog_mode"])
         key = names_of(self.primary_key)
-        if key and primary_key and key != primary_key:
-            raise ArgumentError(
+        own = names_of(self.metadata)
+        refuse(
+            (
+                key and primary_key and key != primary_key,
                 f"primary_key is {list(primary_key)}, and ChangelogNormalize has {list(key)}: "
-                "remove primary_key from ChangelogNormalize"
-            )
-        if self.metadata and names_of(self.metadata) != tuple(metadata):
-            raise ArgumentError(
+                "remove primary_key from ChangelogNormalize",
+            ),
+            (
+                self.metadata and own != tuple(metadata),
                 f"metadata has the columns {list(metadata)}, and ChangelogNormalize has "
-                f"{list(names_of(self.metadata))}: remove metadata from ChangelogNormalize"
-            )
+                f"{list(own)}: remove metadata from ChangelogNormalize",
+            ),
+        )
         if self.changelog_mode == "upsert":
             changelog_mode = "upsert"
         return replace(
@@ -240,10 +244,16 @@ def make_stage(
     if not unique_key:
         raise ArgumentError("ChangelogNormalize requires primary_key=[...]")
     key_indices(shape.columns, unique_key)
-    if options.state_ttl is not None and not streaming:
-        raise ArgumentError("state_ttl requires a stream: a bounded read has no state")
-    if options.native is not None and not streaming:
-        raise ArgumentError("engine='native' requires a stream: a bounded read has no state")
+    refuse(
+        (
+            options.state_ttl is not None and not streaming,
+            "state_ttl requires a stream: a bounded read has no state",
+        ),
+        (
+            options.native is not None and not streaming,
+            "engine='native' requires a stream: a bounded read has no state",
+        ),
+    )
     millisecond = timedelta(milliseconds=1)
     ttl_ms = 0 if options.state_ttl is None else options.state_ttl // millisecond
     # The filter of `where` reads the row before.
@@ -384,16 +394,18 @@ def make_plan(
         return StagePlan(False, False, "the source only inserts", source)
     if source.contains(RowKind.UPDATE_BEFORE):
         return _of_changelog(source, primary_key, needs_before, source_duplicates, normalize)
-    if not primary_key:
-        raise ArgumentError(
+    refuse(
+        (
+            not primary_key,
             "the source's updates have no -U, which requires primary_key=[...]: the columns that "
-            "identify the updated row"
-        )
-    if not normalize and needs_before:
-        raise ArgumentError(
+            "identify the updated row",
+        ),
+        (
+            not normalize and needs_before,
             "changelog_mode='all' requires ChangelogNormalize, which generates the -U that the "
-            "format's messages lack: remove normalize=False, or pass changelog_mode='upsert'"
-        )
+            "format's messages lack: remove normalize=False, or pass changelog_mode='upsert'",
+        ),
+    )
     if normalize and source_duplicates:
         return _stage(
             needs_before, "the source may deliver an event twice (source_duplicates=True)"

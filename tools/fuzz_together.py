@@ -41,19 +41,14 @@ from tests.support.both_decoders import (
 )
 from tests.support.replay.replaying import read_recording
 from tests.support.replay.topics import Topic, topics
+from tests.support.scenarios import OF_FORMAT
 from tools.fuzz import Subject, mutated, subjects
 
-FORMATS = (
-    "canal-json", "changelog-json", "cockroachdb-json", "debezium-flat-json", "debezium-json", "dms-json", "maxwell-json",
-    "mongodb-json", "ogg-json", "op-json", "ticdc-canal-json", "upsert-kafka",
-)  # fmt: skip
+FORMATS = tuple(
+    name for name, case in OF_FORMAT.items() if case.together and not name.endswith("confluent")
+)
 """The formats in JSON whose messages are decoded together."""
 TARGETS: tuple[Any, ...] = (Blocks, TypedRows)
-LEAST_TOGETHER = 0.9
-LEAST_OF = {"debezium-flat-json": 0.7, "cockroachdb-json": 0.8, "mongodb-json": 0.6}
-"""The least share of sound messages that are decoded together; less for a format of which some
-vectors are in schema blocks, for one whose deletes are read alone in a plan without a keyed stage,
-and for one of which some updates lack the document."""
 
 
 def recorded_source(topic: Topic, registry: str = "") -> DecodePlan:
@@ -246,7 +241,7 @@ def main(arguments: Sequence[str] | None = None, columnar: ColumnarMaker | None 
             print(f"{identifier}, seed {options.seed}:\n\n{difference}\n", flush=True)
             failed = True
             continue
-        failed |= compared.share < LEAST_OF.get(identifier, LEAST_TOGETHER)
+        failed |= compared.share < OF_FORMAT[identifier].together
         way = "natively" if columnar is natively else "together"
         shown = (
             f"{identifier}, {way}: {compared.messages:,} messages are the same, {compared.share:.1%} of "

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import fields
-from typing import Any, TypeVar
+from typing import Any
 
 from cdc_formats.errors import (
     FormatOptionError,
@@ -19,10 +19,8 @@ from cdc_formats.errors import (
 from cdc_formats.values.frames import GlueVersion, SchemaId
 
 from .reader import AvroSchema
-from .registry_client import BUSY, MOST_TEXT, REQUEST_SECONDS, RegistryClient
+from .registry_client import BUSY, MOST_TEXT, REQUEST_SECONDS, RegistryClient, T
 from .registry_options import RegistryOptions
-
-T = TypeVar("T")
 
 MOST_ANSWER_BYTES = 16 * 2**20
 """The most bytes of a registry's answer, decompressed. Schemas are far smaller."""

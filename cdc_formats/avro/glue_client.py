@@ -10,7 +10,7 @@ awslabs/aws-glue-schema-registry.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, NoReturn, TypeVar
+from typing import Any, NoReturn
 
 from cdc_formats.errors import (
     FormatOptionError,
@@ -20,10 +20,8 @@ from cdc_formats.errors import (
 )
 from cdc_formats.values.frames import GlueVersion, SchemaId
 
-from .registry_client import BUSY, MOST_TEXT, REQUEST_SECONDS, RegistryClient
+from .registry_client import BUSY, MOST_TEXT, REQUEST_SECONDS, RegistryClient, T
 from .registry_options import GLUE, RegistryOptions
-
-T = TypeVar("T")
 
 _INSTALL = "pip install 'pyspark-kafka-changelog[glue]'"
 _NOT_FOUND = "EntityNotFoundException"

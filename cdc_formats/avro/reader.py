@@ -43,7 +43,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from decimal import Decimal
 from io import BytesIO
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 from uuid import UUID
 
 from cdc_formats.decoding.rows import RowConverter
@@ -71,6 +71,8 @@ from cdc_formats.values.types import canonical_placeholder, converter
 Type = Mapping[str, Any]
 """A type of a schema as `AvroSchema.resolve` gives it: ``type`` is its name, also for the schema's
 short form."""
+_Weight = tuple[int, int]
+"""The minimum bytes of a type's value, and the number of zero-byte values in it."""
 
 PRIMITIVES = ("null", "boolean", "int", "long", "float", "double", "bytes", "string")
 _PYTHON = {
@@ -228,10 +230,9 @@ class AvroSchema:
         `records` has the weights so far, and None for the records in progress.
         """
         kind = avro["type"]
-        if kind == "null":
-            return _Weight(0, 1)
-        if kind == "fixed":
-            return _Weight(int(avro["size"]), 0 if avro["size"] else 1)
+        if kind in ("null", "fixed"):
+            size = int(avro.get("size", 0))
+            return size, 0 if size else 1
         if kind == "record":
             return self._weigh_record(avro, records)
         inner = (
@@ -240,11 +241,11 @@ class AvroSchema:
             else [self.resolve(avro[of]) for of in ("items", "values") if of in avro]
         )
         weights = [self._weigh(of, records) for of in inner]
-        if kind == "array" and not weights[0].bytes:
+        if kind == "array" and not weights[0][0]:
             raise WriterSchemaError(
                 "its writer's schema has an array of zero-byte values, whose length is unlimited"
             )
-        return _Weight(1, 0)
+        return 1, 0
 
     def _weigh_record(self, avro: Type, records: dict[str, _Weight | None]) -> _Weight:
         name = avro["name"]
@@ -257,21 +258,14 @@ class AvroSchema:
             return weight
         records[name] = None
         weights = [self._weigh(field, records) for field in self.fields(avro).values()]
-        least, empty = sum(each.bytes for each in weights), sum(each.empty for each in weights)
+        least, empty = (sum(each[part] for each in weights) for part in (0, 1))
         if empty > _MOST_EMPTY:
             raise WriterSchemaError(
                 f"its writer's schema has a record ({name}) with more than {_MOST_EMPTY} zero-byte "
                 "values"
             )
-        weight = records[name] = _Weight(least, empty if least else empty + 1)
+        weight = records[name] = least, empty if least else empty + 1
         return weight
-
-
-class _Weight(NamedTuple):
-    """The minimum bytes of a type's value, and the number of zero-byte values in it."""
-
-    bytes: int
-    empty: int
 
 
 def _malformed(error: Exception) -> MalformedMessageError:
@@ -315,9 +309,7 @@ def plain(schema: AvroSchema, avro: Type) -> Converter:
         item = null_or(plain(schema, schema.resolve(avro["values"])))
         return lambda values: {name: item(value) for name, value in values.items()}
     if kind == "record":
-        if _name(avro) == _VARIABLE_SCALE:
-            return _variable_scale
-        return _plain_record(schema, avro)
+        return _variable_scale if _name(avro) == _VARIABLE_SCALE else _plain_record(schema, avro)
     if kind == "float":
         return shortest
     scale = _scale(avro)
@@ -476,9 +468,8 @@ def column_converter(
         # Connect's maps with keys that are not text: an array of records of key and value.
         entry = types["element"]
         types = schema.part_types(entry) if entry["type"] == "record" else {}
-        if set(types) != {"key", "value"}:
-            return _refuser(sql_type)
-        return _listed_entries(sql_type, part)
+        is_map = set(types) == {"key", "value"}
+        return _listed_entries(sql_type, part) if is_map else _refuser(sql_type)
     if _NESTED.get(kind) == sql_type.name:
         return _placeholder(sql_type, handling, nested_converter(sql_type, part))
     if kind in _NESTED:

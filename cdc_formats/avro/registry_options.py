@@ -8,7 +8,7 @@ from importlib.util import find_spec
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
-from cdc_formats.errors import FormatOptionError, MissingDependencyError
+from cdc_formats.errors import FormatOptionError, MissingDependencyError, refuse_options
 
 GLUE = "glue://"
 """The beginning of the URL of AWS Glue's registries; a region follows."""
@@ -67,55 +67,57 @@ class RegistryOptions:
 
     def __post_init__(self) -> None:
         urls = [part.strip() for part in self.url.split(",")] if self.url else []
-        for url in urls:
-            if not url.startswith(("http://", "https://", "mock://", GLUE)):
-                raise FormatOptionError(
-                    f"url {_without_user(url)!r} is not a registry's URL: it must begin with "
-                    "http://, https:// or glue://"
-                )
-        users = {user for url in urls if (user := _user_of(url))} | (
-            {self.basic_auth_user_info} if self.basic_auth_user_info else set()
+        begins = ("http://", "https://", "mock://", GLUE)
+        other = next((url for url in urls if not url.startswith(begins)), None)
+        users = {unquote(urlsplit(url).netloc.rpartition("@")[0]) for url in urls if other is None}
+        user, *more = sorted({*users, self.basic_auth_user_info or ""} - {""}) or (None,)
+        refuse_options(
+            (
+                other is not None,
+                f"url {_without_user(other or '')!r} is not a registry's URL: it must begin with "
+                "http://, https:// or glue://",
+            ),
+            (more, "url and basic_auth_user_info name different users: set only one of them"),
+            (
+                user and self.bearer_auth_token,
+                "basic_auth_user_info and bearer_auth_token cannot be combined: remove one of them",
+            ),
+            (user and ":" not in user, "basic_auth_user_info is 'user:password'"),
         )
-        if len(users) > 1:
-            raise FormatOptionError(
-                "url and basic_auth_user_info name different users: set only one of them"
-            )
-        if users and self.bearer_auth_token:
-            raise FormatOptionError(
-                "basic_auth_user_info and bearer_auth_token cannot be combined: remove one of them"
-            )
-        if users and ":" not in next(iter(users)):
-            raise FormatOptionError("basic_auth_user_info is 'user:password'")
-        object.__setattr__(self, "url", ",".join(map(_without_user, urls)))
-        object.__setattr__(self, "basic_auth_user_info", next(iter(users), None))
-        object.__setattr__(self, "properties", _pairs(self.properties))
-        object.__setattr__(self, "retry_seconds", _seconds(self.retry_seconds))
+        read = {
+            "url": ",".join(map(_without_user, urls)),
+            "basic_auth_user_info": user,
+            "properties": _pairs(self.properties),
+            "retry_seconds": _seconds(self.retry_seconds),
+        }
+        for name, value in read.items():
+            object.__setattr__(self, name, value)
         if self.is_glue:
-            if not _GLUE_URL.fullmatch(self.url):
-                raise FormatOptionError(
-                    f"url {self.url!r} is not AWS Glue's: it must be glue:// and one region, such as "
-                    "'glue://eu-central-1'"
-                )
-            unused = [
-                option.name
-                for option in fields(RegistryOptions)
-                if option.name not in _GLUE_OPTIONS and getattr(self, option.name) != option.default
-            ]
-            if unused:
-                raise FormatOptionError(
-                    f"{', '.join(unused)} cannot be combined with glue://, whose login is that of "
-                    "AWS's own chain (the environment, a profile or a role): remove them"
-                )
+            self._check_glue()
+
+    def _check_glue(self) -> None:
+        unused = [
+            option.name
+            for option in fields(RegistryOptions)
+            if option.name not in _GLUE_OPTIONS and getattr(self, option.name) != option.default
+        ]
+        refuse_options(
+            (
+                not _GLUE_URL.fullmatch(self.url),
+                f"url {self.url!r} is not AWS Glue's: it must be glue:// and one region, such as "
+                "'glue://eu-central-1'",
+            ),
+            (
+                unused,
+                f"{', '.join(unused)} cannot be combined with glue://, whose login is that of "
+                "AWS's own chain (the environment, a profile or a role): remove them",
+            ),
+        )
 
     @property
     def is_glue(self) -> bool:
         """Whether it is AWS Glue's registry."""
         return GLUE in self.url
-
-
-def _user_of(url: str) -> str:
-    head, at, _ = urlsplit(url).netloc.rpartition("@")
-    return unquote(head) if at else ""
 
 
 def _without_user(url: str) -> str:

@@ -40,7 +40,7 @@ from cdc_formats.values.times import LEAST_STAMP, MOST_STAMP
 from cdc_formats.values.types import converter
 
 from .rows import RowConverter
-from .shapes import message_shape, narrowed
+from .shapes import fields_struct, message_shape, narrowed
 
 # --------------------------------------------------------------------------------------------------
 # Filters for topics of several tables (Canal's ``database.include`` and ``table.include``).
@@ -219,28 +219,30 @@ class PartialRows:
         MissingBeforeImageError
             When the declared key may have changed, and its old value is not in the message.
         """
-        is_delete, deciding = event.kind is RowKind.DELETE, self.row_image != "FULL"
+        is_delete = event.kind is RowKind.DELETE
         present = self._present(event.before if is_delete else event.after)
         is_whole = present is None and (is_delete or event.before is not None)
-        if is_whole or not deciding or event.kind is RowKind.INSERT:
+        if is_whole or self.row_image == "FULL" or event.kind is RowKind.INSERT:
             return
-        # The reader skips undeclared columns: read the message again to find them.
-        message, declared = read_object(value), self.rows.unique_key if keyed else ()
-        old: Any = message.get("old")
-        row: Any = message.get("data") or old
-        if self.in_arrays:
-            old, row = old and old[index], row[index]
+        row, old, has_changes = self._read_again(value, index)
+        declared = self.rows.unique_key if keyed else ()
         key = self._key(event.message, () if self.in_arrays else declared)
-        changed = is_delete or (bool(old) if self.in_arrays else old is not None)
-        if present is None or self.row_image is not None or not changed:
-            event.sparse = present is not None
-        elif is_delete or key or declared:
-            event.sparse = _within(present, (*key, *declared)) and _within(row, (*key, *declared))
-        else:
-            # If the key is unknown, a single changed column is treated as the key.
-            event.sparse = len(present) == 1 and set(row) == set(old)
-        if not is_delete and (event.sparse or not changed):
+        event.sparse = present is not None and (
+            self.row_image is not None
+            or not (is_delete or has_changes)
+            or _is_minimal(present, row, old, (*key, *declared), is_delete=is_delete)
+        )
+        if not is_delete and (event.sparse or not has_changes):
             self._require_key(event, present, [name for name in declared if name not in key])
+
+    def _read_again(self, value: bytes, index: int) -> tuple[Any, Any, bool]:
+        """Return a row and its changed columns, also undeclared ones, and whether there are any."""
+        message = read_object(value)
+        row, old = message.get("data") or message.get("old"), message.get("old")
+        if not self.in_arrays:
+            return row, old, old is not None
+        changed = old and old[index]
+        return row[index], changed, bool(changed)
 
     def _require_key(self, event: Event, present: set[str] | None, other: Sequence[str]) -> None:
         """Raise if an update has no declared column, or columns of a key that may have changed."""
@@ -285,6 +287,16 @@ class PartialRows:
         pairs = zip(self.rows.names, self.rows.raw(image), strict=True)
         present = {name for name, value in pairs if value is not ABSENT}
         return None if len(present) == len(self.rows.names) else present
+
+
+def _is_minimal(
+    present: set[str], row: Any, old: Any, key: Sequence[Any], *, is_delete: bool
+) -> bool:
+    """Return whether a row has only columns of the key: `present` are the declared ones in it."""
+    if is_delete or key:
+        return _within(present, key) and _within(row, key)
+    # If the key is unknown, a single changed column is treated as the key.
+    return len(present) == 1 and set(row) == set(old)
 
 
 def _within(names: Collection[str], key: Collection[Any]) -> bool:
@@ -396,9 +408,9 @@ class Framing:
         there are none.
     bare : bool
         Whether a message without a schema block is accepted.
-    by_block : callable or None
-        From the text of a schema block, or from a frame, to the converter of its rows. None, and
-        where it returns None: the scalar decoder reads the messages.
+    by_block : callable
+        From the text of a schema block, or from a frame, to the converter of its rows. If it
+        returns None or raises a DecodeError, the scalar decoder reads the messages.
     frame : int
         The bytes in front of each message that identify its writer's schema; 0: messages are JSON.
     header : str
@@ -413,7 +425,7 @@ class Framing:
 
     block: tuple[str, ...] = ()
     bare: bool = True
-    by_block: Callable[[bytes], RowConverter | None] | None = None
+    by_block: Callable[[bytes], RowConverter | None] = lambda block: None
     frame: int = 0
     header: str = ""
     writer_schema: Callable[[bytes], Any] | None = None
@@ -456,7 +468,7 @@ class Envelope:
     ----------
     fields : type
         A msgspec struct of the fields other than the rows. Types narrower than ``Any`` refuse
-        messages as malformed.
+        messages as malformed. By default it has the fields of `operation`.
     operation : tuple of str
         The fields with the operation; a field within another is ``outer.inner``. Empty: every
         message is the newest row of its key.
@@ -514,6 +526,10 @@ class Envelope:
 
     NEWEST: ClassVar[Mapping[Any, RowKind]] = {(): RowKind.UPDATE_AFTER}
     """The `kinds` of a format without operations."""
+
+    def __post_init__(self) -> None:
+        if self.fields is msgspec.Struct:
+            object.__setattr__(self, "fields", fields_struct(" ".join(self.operation)))
 
     @property
     def is_plain(self) -> bool:
@@ -690,11 +706,19 @@ def named(value: Any) -> str | None:
     return value if isinstance(value, str) and value else None
 
 
-def table_event(value: bytes | None, reason: Ignored, statement: str = "sql") -> ControlEvent:
-    """Return the control event of a message with ``database``, ``table`` and a statement's field."""
+def control_event(value: bytes | None, reason: Ignored, **paths: str) -> ControlEvent:
+    """Return the control event of a message that has the event's names at these paths.
+
+    Parameters
+    ----------
+    value : bytes or None
+    reason : Ignored
+    **paths : str
+        By the names of the event's attributes, fields; ``outer.inner`` is within another.
+    """
     message = read_object(value) if value else {}
-    database, table, text = (named(message.get(name)) for name in ("database", "table", statement))
-    return ControlEvent(reason, database, None, table, text)
+    parts = {name: reduce(member, path.split("."), message) for name, path in paths.items()}
+    return ControlEvent(reason, **{name: named(part) for name, part in parts.items()})
 
 
 def text_list(value: Any) -> list[Any] | None:
@@ -722,9 +746,9 @@ def epoch_ms(value: Any, path: str) -> int | None:
 
 def epoch_s(value: Any, path: str) -> int | None:
     """Return a number of seconds since 1970 as a canonical TIMESTAMP, in microseconds."""
-    if value is None:
-        return None
-    return _instant(_canonical(_TO_BIGINT, value, path) * 1_000_000, path)
+    return (
+        None if value is None else _instant(_canonical(_TO_BIGINT, value, path) * 1_000_000, path)
+    )
 
 
 def timestamp(value: Any, path: str) -> int | None:
@@ -740,9 +764,11 @@ def bigint(value: Any, path: str) -> int | None:
 def int_map(value: Any, path: str) -> list[Any] | None:
     """Return an object as a canonical MAP<STRING, INT>."""
     value = unraw(value)
-    if not isinstance(value, dict):
-        return None
-    return sorted([name, bigint(item, path)] for name, item in value.items())
+    return (
+        sorted([name, bigint(item, path)] for name, item in value.items())
+        if isinstance(value, dict)
+        else None
+    )
 
 
 def _instant(micros: int, path: str) -> int:

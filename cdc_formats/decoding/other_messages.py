@@ -150,11 +150,15 @@ _OBJECTS: tuple[tuple[Callable[[Mapping[str, Any]], bool], str], ...] = (
         "value.converter to org.apache.kafka.connect.json.JsonConverter",
     ),
     (
-        lambda message: {"version", "type", "commitTs", "buildTs"} <= set(message),
-        (
-            "the message is of TiCDC's simple protocol, which no format reads: set the "
-            "changefeed's protocol=canal-json"
+        lambda message: (
+            "specversion" in message
+            and str(message.get("type")).startswith("com.microsoft.SQL.CES.")
         ),
+        "the message is of SQL Server's change event streaming: read it as sqlserver-ces-json",
+    ),
+    (
+        lambda message: {"version", "type", "commitTs", "buildTs"} <= set(message),
+        "the message is of TiCDC's simple protocol: read it as ticdc-simple-json",
     ),
     (
         lambda message: _connector(message) == "cassandra",
@@ -171,6 +175,10 @@ _OBJECTS: tuple[tuple[Callable[[Mapping[str, Any]], bool], str], ...] = (
         "with the option diff",
     ),
     (is_wrapped_row, WRAPPED),
+    (
+        lambda message: isinstance(message.get("__crdb__"), dict),
+        "the message is of CockroachDB's envelope=bare: read it as cockroachdb-json",
+    ),
     (
         lambda message: (
             {"operationType", "ns"} <= set(message)
@@ -254,9 +262,7 @@ def other_message(value: bytes | None) -> str:
     frame = read_frame(data)  # one that begins with another byte
     if frame is not None and is_framed_protobuf(data, frame.size):
         return _PROTOBUF
-    if is_protobuf(data):
-        return _PROTOBUF
-    return _of_json(_json(data))
+    return _PROTOBUF if is_protobuf(data) else _of_json(_json(data))
 
 
 def _of_json(message: Any) -> str:

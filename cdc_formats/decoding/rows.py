@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
-from itertools import repeat
+from itertools import chain, repeat
 from typing import Any
 
 import msgspec
@@ -22,7 +22,7 @@ from cdc_formats.values.text import TEXT_TYPES
 from cdc_formats.values.times import EPOCH_TYPES, epoch_unit
 from cdc_formats.values.types import TYPES, canonical_type, converter, placeholder_forms
 
-from .shapes import row_shape, row_struct
+from .shapes import row_struct
 
 # --------------------------------------------------------------------------------------------------
 # Masked columns: their types in the result, and their values.
@@ -217,8 +217,8 @@ class RowConverter:
         self.unique_key = tuple(unique_key)
         self.untyped = untyped
         self.key_indices = key_indices(columns, unique_key)
-        self.shape: Any = dict[str, Any] if untyped else row_shape(self.names)
-        self.key_shape = self.shape if untyped else row_shape(self.names, only=self.key_indices)
+        self.shape = self.image_type(range(len(self.names)))
+        self.key_shape = self.image_type(self.key_indices)
         self.spelled = untyped or any(
             leaf.name in (*TEXT_TYPES, "VARIANT")
             for column in columns
@@ -235,6 +235,24 @@ class RowConverter:
     def read(self) -> Callable[[bytes], Any]:
         """The function from JSON text to an image."""
         return json_reader(self.shape, spelled=self.spelled)
+
+    def image_type(self, indices: Iterable[int], prefix: str = "") -> Any:
+        """Return the type of images with some columns of any values; the others are `ABSENT`.
+
+        It is a mapping if all names in the message are needed, or if a msgspec field cannot have
+        one of the names.
+
+        Parameters
+        ----------
+        indices : iterable of int
+            The columns.
+        prefix : str
+            The beginning of their names in the message.
+        """
+        characters = set(chain(prefix, *self.names))
+        if self.untyped or characters & {'"', "\\"} or min(characters, default=" ") < " ":
+            return dict[str, Any]
+        return row_struct({index: prefix + self.names[index] for index in indices})
 
     def struct(
         self,

@@ -29,7 +29,6 @@ from cdc_formats.values.schema import ABSENT
 
 from .envelope import Envelope, Path, TableFilter
 from .rows import Image, RowConverter
-from .shapes import row_shape
 
 
 class ScalarReader:
@@ -285,7 +284,7 @@ def _row_before_reader(
     if not envelope.images.before_prefix:
         return None
     prefix = envelope.images.before_prefix
-    shape: Any = rows.shape if rows.untyped else row_shape([prefix + name for name in rows.names])
+    shape = rows.image_type(range(len(rows.names)), prefix)
     shape = envelope.struct(envelope.fields, shape | None) if envelope.after else shape
     read = json_reader(shape, spelled=rows.spelled)
 

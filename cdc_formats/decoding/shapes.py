@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from types import NoneType
+from collections.abc import Mapping
+from types import MappingProxyType, NoneType
 from typing import Any, get_args
 
 import msgspec
@@ -12,7 +12,9 @@ from cdc_formats.values.json_reader import fields_of
 from cdc_formats.values.schema import ABSENT
 
 
-def fields_struct(names: str, *, raw: str = "", rename: Any = None) -> type[msgspec.Struct]:
+def fields_struct(
+    names: str, *, raw: str = "", around: str = "", rename: Any = None
+) -> type[msgspec.Struct]:
     """Return a struct of fields of a message, which may have any values; a missing one is None.
 
     Parameters
@@ -21,11 +23,14 @@ def fields_struct(names: str, *, raw: str = "", rename: Any = None) -> type[msgs
         The fields, separated by blanks.
     raw : str
         More fields, whose values are kept as JSON text; ``null`` if the field is missing.
+    around : str
+        More fields of messages that are around another one; empty text if the field is missing.
     rename : mapping, str or None
         Same as msgspec's: the names of the fields in the message.
     """
     fields: list[Any] = [(name, Any, None) for name in names.split()]
     fields += [(name, msgspec.Raw, msgspec.Raw(b"null")) for name in raw.split()]
+    fields += [(name, msgspec.Raw, msgspec.Raw(b"")) for name in around.split()]
     return msgspec.defstruct("Fields", fields, rename=rename, gc=False)
 
 
@@ -69,18 +74,21 @@ def narrowed(struct: type[msgspec.Struct], types: Mapping[str, Any]) -> type[msg
             # The type of a struct may also accept null.
             options = (*get_args(each.type), each.type)
             inner_struct: Any = next((one for one in options if one is not NoneType), None)
-            nested = None if "" in own else narrowed(inner_struct, own)
+            of = own[""] if "" in own else narrowed(inner_struct, own)
+            default = None if each.default is msgspec.NODEFAULT else each.default
+            is_struct = isinstance(of, type(msgspec.Struct))
             fields.append(
-                (each.name, own[""], None if each.default is msgspec.NODEFAULT else each.default)
-                if nested is None
-                else (each.name, nested, msgspec.field(default_factory=nested))
+                (each.name, of, msgspec.field(default_factory=of) if is_struct else default)
             )
             renamed[each.name] = each.encode_name
     return msgspec.defstruct(struct.__name__, fields, bases=(struct,), rename=renamed, gc=False)
 
 
 def row_struct(
-    names: Mapping[int, str], types: Mapping[int, Any], missing: Any = ABSENT, **options: Any
+    names: Mapping[int, str],
+    types: Mapping[int, Any] = MappingProxyType({}),
+    missing: Any = ABSENT,
+    **options: Any,
 ) -> Any:
     """Return the struct of a row, with a field ``c<index>`` for each column.
 
@@ -98,20 +106,3 @@ def row_struct(
     fields: list[Any] = [(f"c{index}", types.get(index, Any), missing) for index in names]
     rename = {f"c{index}": name for index, name in names.items()}
     return msgspec.defstruct("Row", fields, rename=rename, gc=False, **options)
-
-
-def row_shape(names: Sequence[str], *, only: Sequence[int] | None = None) -> Any:
-    """Return a struct whose missing columns are `ABSENT`.
-
-    If a column's name has characters that a msgspec field cannot have, images are read as mappings.
-
-    Parameters
-    ----------
-    names : sequence of str
-    only : sequence of int or None
-        The columns that have a field; None for all.
-    """
-    if any(char in '"\\' or char < " " for name in names for char in name):
-        return dict[str, Any]
-    indices = range(len(names)) if only is None else only
-    return row_struct({index: names[index] for index in indices}, {})

@@ -29,7 +29,21 @@ change. Without the option ``binlog_row_image``, two kinds of messages are recog
 ``MINIMAL``: an update with an empty ``old[i]``, and a message with only the primary key in
 ``data[i]``. Other messages are read as whole rows. In an insert a missing column is NULL.
 
-``INIT`` and a delete in ``old`` are Huawei DRS's, bytes in hexadecimal digits Tencent DTS's.
+Dialects of other producers:
+
+======================  ========================================================================
+producer                differs
+======================  ========================================================================
+Huawei DRS, JSON        ``INIT`` and ``INIT_DDL`` of a full load; the row of a delete is in
+                        ``old``; bytes as ``[72, 101]``; a TIMESTAMP as seconds since 1970 with a
+                        fraction (``1624614713.201``), which only a DECIMAL or STRING reads
+Huawei DRS, JSON-C      ``INIT``; a TIMESTAMP is text
+Tencent DTS             ``INIT``; bytes as ``0x4865``, and a TIMESTAMP with its zone
+                        (``2021-05-17 07:22:42 +00:00``), unless it is fully compatible
+Tencent CKafka          ``old`` has all columns; ``pkNames`` and ``mysqlType`` are null; ``es`` is in
+                        seconds, so that ``event-timestamp`` is wrong
+Alibaba DTS             ``INIT``
+======================  ========================================================================
 
 Types: text or null, read by the declared type (``mysqlType`` and ``sqlType`` are not used). Bytes
 are ISO-8859-1 characters.
@@ -47,7 +61,8 @@ Differs from Flink:
 - Updates are written as ``UPDATE``, with the columns that changed in ``old`` (Flink: a delete and
   an insert), and values as text.
 
-Source: Canal's FlatMessage, MQMessageUtils and EventType; Flink's CanalJsonDeserializationSchema.
+Source: Canal's FlatMessage, MQMessageUtils and EventType; Flink's CanalJsonDeserializationSchema and
+FLINK-32862; Huawei DRS's page "Kafka Message Format"; Tencent's pages 571/102285 and 597/83345.
 """
 
 from __future__ import annotations
@@ -62,9 +77,9 @@ from cdc_formats.decoding.envelope import (
     Envelope,
     Images,
     PartialRows,
+    control_event,
     epoch_ms,
     int_map,
-    table_event,
     text,
     text_list,
 )
@@ -111,7 +126,8 @@ class MysqlFormat(Format):
         self, key: bytes | None, value: bytes | None, reason: Ignored, headers: Headers = ()
     ) -> ControlEvent:
         """Return the database, table and statement; for a snapshot's mark its ``type``."""
-        return table_event(value, reason, "type" if reason is Ignored.SNAPSHOT_MARK else "sql")
+        statement = "type" if reason is Ignored.SNAPSHOT_MARK else "sql"
+        return control_event(value, reason, database="database", table="table", statement=statement)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -121,7 +137,7 @@ class CanalFormat(MysqlFormat):
     written_by = EnvelopeEncoder
     key_names = "pkNames"
 
-    binary_handling_mode: str | None = choice(None, "latin1", "base64", "hex")
+    binary_handling_mode: str | None = choice(None, "latin1", "base64", "hex", "numbers")
 
     metadata: ClassVar[Mapping[str, MetadataColumn]] = {
         **MysqlFormat.metadata,
@@ -141,7 +157,7 @@ class CanalFormat(MysqlFormat):
     def encodings(self) -> Handling:
         """Text; bytes as declared."""
         return Handling(
-            binary=self.binary_handling_mode or "latin1 or hex",
+            binary=self.binary_handling_mode or "latin1 or digits",
             time_zone=self.time_zone,
             native=False,
         )
@@ -162,10 +178,10 @@ class CanalJson(CanalFormat):
     binlog_row_image : {"FULL", "MINIMAL", "NOBLOB"} or None
         The server's ``binlog_row_image``. With ``FULL`` a missing column is NULL, otherwise it did
         not change.
-    binary_handling_mode : {"latin1", "base64", "hex"} or None
-        How bytes are written: Canal as ISO-8859-1 characters, Flink as base64, and Tencent DTS as
-        ``hex`` (``0x48656C``). None: as Canal does, and a value that may be hexadecimal digits is an
-        error.
+    binary_handling_mode : {"latin1", "base64", "hex", "numbers"} or None
+        How bytes are written: Canal as ISO-8859-1 characters, Flink as base64, Tencent DTS as ``hex``
+        (``0x48656C``), and Huawei DRS as ``numbers`` (``[72, 101, 108]``). None: as Canal does, and a
+        value that may be such digits is an error.
     time_zone : str or None
         The zone of zone-less text in a TIMESTAMP column (the zone of Canal's session with the
         server).

@@ -1,4 +1,4 @@
-r"""CockroachDB changefeeds in JSON with ``envelope=wrapped``, the default.
+r"""CockroachDB changefeeds in JSON with ``envelope=wrapped``, the default, or ``bare``.
 
 A row, a deleted row and a resolved timestamp; the Kafka key of the first two is ``[103]``, the
 values of the primary key::
@@ -34,8 +34,16 @@ Position: ``updated``, a hybrid logical clock: `high` is its nanoseconds, `low` 
 is one history. A changefeed may repeat messages, and the repeated ones are older: with
 ``order="source"`` they lose. The option ``updated`` of the changefeed writes it.
 
-Other envelopes: ``enriched`` is read as debezium-json. ``bare``, ``row`` and ``key_only`` are refused,
-since the delete of a query's row has the form of a row.
+Other envelopes: ``enriched`` is read as debezium-json. ``bare`` is read if it has ``__crdb__``, which the
+option ``updated`` writes::
+
+    {"id": 103, "name": "hammer", "__crdb__": {"updated": "1532377312562986715.0000000001"}}
+    {"id": 103, "name": null, "__crdb__": {"updated": "1532377312562986716.0000000000"}}
+    {"__crdb__": {"resolved": "1532377312562986716.0000000000"}}
+
+The second is a delete: all columns but the key's are null. Only a column that is never null tells it from
+a row. Declare one as NOT NULL, which the rows of the query have: without one each message is an error.
+``row`` and ``key_only`` are refused: they have no ``__crdb__``, and ``key_only`` has no rows.
 
 Differs from Flink: Flink has no such format.
 
@@ -71,13 +79,13 @@ from cdc_formats.events import (
 )
 from cdc_formats.format import Format, MetadataColumn, table_filter
 from cdc_formats.values.handling import Handling
-from cdc_formats.values.json_reader import json_reader
+from cdc_formats.values.json_reader import json_bytes, json_reader, read_part
 from cdc_formats.values.schema import ABSENT, Column
 
 
 @dataclass(frozen=True, kw_only=True)
 class CockroachdbJson(Format):
-    """CockroachDB's wrapped messages.
+    """CockroachDB's wrapped and bare messages.
 
     Parameters
     ----------
@@ -185,8 +193,34 @@ class _Message(msgspec.Struct, gc=False, forbid_unknown_fields=True):
 def _require_after(message: Any, kind: RowKind | Ignored | None) -> None:
     if kind is None:
         raise MissingFieldError(
-            "`after` is missing: not a message of a changefeed with envelope=wrapped", "$.after"
+            "`after` is missing: not a message of a changefeed with envelope=wrapped, or with "
+            "envelope=bare and the option updated",
+            "$.after",
         )
+
+
+_META = b'"__crdb__"'
+_members: Callable[[bytes], dict[str, Any]] = json_reader(dict[str, msgspec.Raw])
+
+
+def _wrapped(rows: RowConverter, value: bytes) -> bytes:
+    """Return the wrapped message of a bare one, and any other message as it is."""
+    row = _members(value)
+    if "__crdb__" not in row:
+        return value
+    meta = read_part(_members, bytes(row.pop("__crdb__")), "$.__crdb__")
+    if not row:
+        return json_bytes(meta)
+    needed = {rows.names[index] for index in rows.required} - {*rows.unique_key}
+    values = [bytes(row[name]) for name in needed & row.keys()]
+    if not values and not rows.untyped:
+        raise MissingFieldError(
+            "CockroachDB writes a delete as a row of NULLs with envelope=bare: declare a column of "
+            "the row that is never null as NOT NULL, or create the changefeed with envelope=wrapped",
+            "$",
+        )
+    is_delete = bool(values) and set(values) == {b"null"}
+    return json_bytes({**meta, "after": None if is_delete else row})
 
 
 class _Reader(ScalarReader):
@@ -197,7 +231,7 @@ class _Reader(ScalarReader):
     ) -> Sequence[Event] | Ignored:
         if value is None:
             return Ignored.TOMBSTONE
-        message = self.message(value)
+        message = self.message(_wrapped(self.rows, value) if _META in value else value)
         if message.after is None:
             # The key of a sample's message has no names.
             return (

@@ -59,14 +59,13 @@ from cdc_formats.decoding.envelope import (
     Envelope,
     Images,
     bigint,
-    member,
-    named,
+    control_event,
     text,
     timestamp,
 )
 from cdc_formats.decoding.rows import RowConverter
 from cdc_formats.decoding.shapes import fields_struct
-from cdc_formats.errors import FormatOptionError
+from cdc_formats.errors import refuse_options
 from cdc_formats.events import ControlEvent, Event, Headers, Ignored, RowKind
 from cdc_formats.format import Format, MetadataColumn, RowNames, choice, names_in_row
 from cdc_formats.values.handling import Handling
@@ -145,20 +144,22 @@ class DmsJson(Format):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.before_image_field in ("data", "metadata", "control", ""):
-            raise FormatOptionError(
+        refuse_options(
+            (
+                self.before_image_field in ("data", "metadata", "control", ""),
                 f"dms-json: before_image_field is {self.before_image_field!r}; it must name a "
-                "separate field"
-            )
-        if self.before_image_prefix == "":
-            raise FormatOptionError(
-                "dms-json: before_image_prefix is empty, and would match every column"
-            )
-        if self.before_image_field is not None and self.before_image_prefix is not None:
-            raise FormatOptionError(
+                "separate field",
+            ),
+            (
+                self.before_image_prefix == "",
+                "dms-json: before_image_prefix is empty, and would match every column",
+            ),
+            (
+                None not in (self.before_image_field, self.before_image_prefix),
                 "dms-json: before_image_field and before_image_prefix cannot be combined: remove "
-                "one of them"
-            )
+                "one of them",
+            ),
+        )
 
     @property
     def encodings(self) -> Handling:
@@ -214,19 +215,12 @@ class DmsJson(Format):
         self, key: bytes | None, value: bytes | None, reason: Ignored, headers: Headers = ()
     ) -> ControlEvent:
         """Return the schema, table and statement (the operation and any new table definition)."""
-        message = read_object(value) if value else {}
-        metadata = message.get("metadata")
-        operation, definition = named(member(metadata, "operation")), message.get("control")
-        statement = (
-            operation if not operation or not definition else f"{operation} {json_text(definition)}"
-        )
-        return ControlEvent(
-            reason,
-            None,
-            named(member(metadata, "schema-name")),
-            named(member(metadata, "table-name")),
-            statement,
-        )
+        names = {"schema": "schema-name", "table": "table-name", "statement": "operation"}
+        paths = {part: f"metadata.{name}" for part, name in names.items()}
+        event = control_event(value, reason, **paths)
+        definition = read_object(value).get("control") if value and event.statement else None
+        statement = f"{event.statement} {json_text(definition)}"
+        return event._replace(statement=statement) if definition else event
 
 
 def before_image_names(names: Collection[str]) -> list[str]:

@@ -81,9 +81,9 @@ from typing import Any, ClassVar
 
 import msgspec
 
-from cdc_formats.decoding.envelope import Codes, Envelope, Images, epoch_s, member, named
+from cdc_formats.decoding.envelope import Codes, Envelope, Images, control_event, epoch_s, member
 from cdc_formats.decoding.rows import RowConverter
-from cdc_formats.decoding.shapes import narrowed
+from cdc_formats.decoding.shapes import fields_struct, narrowed
 from cdc_formats.errors import MissingFieldError
 from cdc_formats.events import (
     DELETE,
@@ -104,7 +104,7 @@ from cdc_formats.formats.debezium.mongodb import (
     UpdateDescription,
     changed_columns,
 )
-from cdc_formats.values.json_reader import json_reader, read_object, read_part
+from cdc_formats.values.json_reader import json_reader, read_part
 
 _KINDS: Mapping[str, RowKind | Ignored] = {
     "insert": INSERT,
@@ -227,9 +227,9 @@ class MongodbJson(DocumentFormat):
         self, key: bytes | None, value: bytes | None, reason: Ignored, headers: Headers = ()
     ) -> ControlEvent:
         """Return the collection, and ``operationType`` as the statement."""
-        message = read_object(value) if value else {}
-        database, collection = (named(member(message.get("ns"), name)) for name in ("db", "coll"))
-        return ControlEvent(reason, database, None, collection, named(message.get("operationType")))
+        return control_event(
+            value, reason, database="ns.db", table="ns.coll", statement="operationType"
+        )
 
 
 class _Namespace(msgspec.Struct, gc=False):
@@ -237,15 +237,22 @@ class _Namespace(msgspec.Struct, gc=False):
     coll: str | None = None
 
 
-class _Message(msgspec.Struct, gc=False, rename="camel"):
-    operation_type: Any = None
-    full_document: Any = None
-    document_key: Any = None
-    update_description: msgspec.Raw = msgspec.Raw(b"null")
-    ns: _Namespace | None = None
-    cluster_time: msgspec.Raw = msgspec.Raw(b"null")
-    txn_number: Any = None
-    token: msgspec.Raw = msgspec.field(default=msgspec.Raw(b"null"), name="_id")
+_Message = narrowed(
+    fields_struct(
+        "operation_type full_document document_key ns txn_number",
+        raw="update_description cluster_time token",
+        rename={
+            "operation_type": "operationType",
+            "full_document": "fullDocument",
+            "document_key": "documentKey",
+            "txn_number": "txnNumber",
+            "update_description": "updateDescription",
+            "cluster_time": "clusterTime",
+            "token": "_id",
+        },
+    ),
+    {"ns": _Namespace | None},
+)
 
 
 class _ChangedColumns(dict[str, Any]):

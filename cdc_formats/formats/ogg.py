@@ -51,14 +51,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-import msgspec
-
 from cdc_formats.decoding.envelope import (
     Columnar,
     Envelope,
     Images,
     TableFilter,
-    named,
+    control_event,
     text,
     text_list,
     timestamp,
@@ -66,7 +64,7 @@ from cdc_formats.decoding.envelope import (
 )
 from cdc_formats.decoding.rows import RowConverter
 from cdc_formats.decoding.scalar_reader import ScalarReader
-from cdc_formats.decoding.shapes import fields_struct
+from cdc_formats.decoding.shapes import fields_struct, narrowed
 from cdc_formats.encoding import EnvelopeEncoder
 from cdc_formats.errors import MissingFieldError
 from cdc_formats.events import (
@@ -81,7 +79,7 @@ from cdc_formats.events import (
     malformed,
 )
 from cdc_formats.format import Format, MetadataColumn, choice, table_filter
-from cdc_formats.values.json_reader import json_reader, read_object
+from cdc_formats.values.json_reader import json_reader
 
 _MISSING = "_isMissing"
 
@@ -192,8 +190,7 @@ class OggJson(Format):
         self, key: bytes | None, value: bytes | None, reason: Ignored, headers: Headers = ()
     ) -> ControlEvent:
         """Return the table and its prefix in ``CATALOG.SCHEMA.TABLE``."""
-        table = named(read_object(value).get("table")) if value else None
-        parts = self.table_parts([table])
+        parts = self.table_parts([control_event(value, reason, table="table").table])
         database, schema, name = [None] * (3 - len(parts)) + [*parts]
         return ControlEvent(reason, database, schema, name)
 
@@ -208,8 +205,7 @@ class _Reader(ScalarReader):
         self, envelope: Envelope, rows: RowConverter, tables: TableFilter, *, keyed: bool
     ) -> None:
         super().__init__(envelope, rows, tables, keyed=keyed)
-        fields = [(name, dict[str, Any] | None, None) for name in ("after", "before")]
-        marked: Any = msgspec.defstruct("Message", fields, bases=(_Message,), gc=False)
+        marked: Any = narrowed(_Message, dict.fromkeys(("after", "before"), dict[str, Any] | None))
         self.marked = json_reader(marked, spelled=rows.spelled)
 
     def __call__(

@@ -76,7 +76,7 @@ Source: the documentation of the producers above; FLIP-564.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from operator import attrgetter
@@ -86,7 +86,12 @@ import msgspec
 
 from cdc_formats.decoding.envelope import Codes, Envelope, Images, text
 from cdc_formats.decoding.rows import RowConverter
-from cdc_formats.errors import FormatOptionError, MalformedMessageError, MissingFieldError
+from cdc_formats.errors import (
+    FormatOptionError,
+    MalformedMessageError,
+    MissingFieldError,
+    refuse_options,
+)
 from cdc_formats.events import (
     INSERT,
     SHORT_STRINGS,
@@ -109,6 +114,7 @@ _MEANINGS: dict[str, RowKind | Ignored] = {
 }
 _INTEGER = re.compile("0|-?[1-9][0-9]{0,8}")
 _BOOLEANS = {"true": True, "false": False}
+_IN_METADATA = ("op_field", "position_field", "position_index_field")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -165,48 +171,39 @@ class OpJson(Format):
     def __post_init__(self) -> None:
         super().__post_init__()
         object.__setattr__(self, "codes", _codes(self.codes))
-        self._check_fields()
-        self._check_befores()
-        for name in ("op_field", "position_field", "position_index_field"):
-            path = self._paths.get(name, ("",))
-            if self.handling.masks.kind(path[-1]) is not None:
-                raise FormatOptionError(
-                    f"op-json: {name} is {'.'.join(path)!r}, which mask has too: the state and the "
-                    "metadata would have its value. Remove one of them"
-                )
+        refuse_options(*self._checks_of_fields(), *self._checks_of_befores())
 
-    def _check_fields(self) -> None:
-        for name, path in self._paths.items():
-            if not all(path) or any(char in '"\\' or char < " " for part in path for char in part):
-                raise FormatOptionError(
-                    f"op-json: {name} {'.'.join(path)!r} is not the name of a field"
-                )
-        paths = list(self._paths.values())
-        if any(
-            path[: len(other)] == other for path in paths for other in paths if path is not other
+    def _checks_of_fields(self) -> Iterator[tuple[object, str]]:
+        names = self._paths
+        for name, path in names.items():
+            shown = f"{name} {'.'.join(path)!r}"
+            unnamed = not all(path) or any(each in '"\\' or each < " " for each in "".join(path))
+            yield unnamed, f"op-json: {shown} is not the name of a field"
+            yield (
+                name in _IN_METADATA and self.handling.masks.kind(path[-1]) is not None,
+                f"op-json: {name} is {'.'.join(path)!r}, which mask has too: the state and the "
+                "metadata would have its value. Remove one of them",
+            )
+        paths = names.values()
+        yield (
+            any(path[: len(each)] == each for path in paths for each in paths if path is not each),
+            f"op-json: {', '.join(names)} must name different fields, and none may be within another",
+        )
+
+    def _checks_of_befores(self) -> Iterator[tuple[object, str]]:
+        field, prefix = self.before_field, self.before_prefix
+        code = "a code for -U, whose messages are the rows before updates,"
+        yield prefix == "", "op-json: before_prefix is empty, and would match every column"
+        yield (
+            self.before_columns == "changed" and field is None,
+            "op-json: before_columns='changed' needs before_field",
+        )
+        for first, second, both in (
+            ("before_field", "before_prefix", field is not None and prefix is not None),
+            ("before_field", code, field is not None and self._single),
+            ("before_prefix", code, prefix is not None and self._single),
         ):
-            raise FormatOptionError(
-                f"op-json: {', '.join(self._paths)} must name different fields, and none may be "
-                "within another"
-            )
-
-    def _check_befores(self) -> None:
-        if self.before_prefix == "":
-            raise FormatOptionError("op-json: before_prefix is empty, and would match every column")
-        befores = [
-            name for name in ("before_field", "before_prefix") if getattr(self, name) is not None
-        ]
-        if self.before_columns == "changed" and self.before_field is None:
-            raise FormatOptionError("op-json: before_columns='changed' needs before_field")
-        if len(befores) > 1 or (befores and self._single):
-            second = (
-                "before_prefix"
-                if len(befores) > 1
-                else "a code for -U, whose messages are the rows before updates,"
-            )
-            raise FormatOptionError(
-                f"op-json: {befores[0]} and {second} cannot be combined: remove one of them"
-            )
+            yield both, f"op-json: {first} and {second} cannot be combined: remove one of them"
 
     @property
     def reads_headers(self) -> bool:
@@ -412,11 +409,17 @@ def _codes(codes: Any) -> dict[str, str]:
                 f"{meaning!r}"
             )
         texts[str(code).lower() if isinstance(code, bool) else str(code)] = meaning
-    if not any(meaning in SHORT_STRINGS for meaning in texts.values()):
-        raise FormatOptionError(f"op-json: no code has rows: {expected}")
-    # Python takes true for 1.
-    if not {"true", "false"}.isdisjoint(texts) and not {"0", "1"}.isdisjoint(texts):
-        raise FormatOptionError("op-json: codes are numbers or booleans, not both")
+    refuse_options(
+        (
+            {*SHORT_STRINGS}.isdisjoint(texts.values()),
+            f"op-json: no code has rows: {expected}",
+        ),
+        (
+            # Python takes true for 1.
+            not {"true", "false"}.isdisjoint(texts) and not {"0", "1"}.isdisjoint(texts),
+            "op-json: codes are numbers or booleans, not both",
+        ),
+    )
     return texts
 
 

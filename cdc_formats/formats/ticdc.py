@@ -177,14 +177,9 @@ def _inspect(message: Any, kind: RowKind | Ignored | None) -> Ignored | None:
     if message.tidb.claim_check_location is not None and (
         kind is not DELETE or message.data is None
     ):
-        raise _elsewhere(message.tidb.claim_check_location)
+        raise too_large(message.tidb.claim_check_location, "$._tidb")
     if message.tidb.only_handle_key is True and kind is not DELETE:
-        raise PartialImageError(
-            "the message has only the handle key (onlyHandleKey), since the row was too large: "
-            "raise TiCDC's max-message-bytes and the topic's max.message.bytes, or set its "
-            "large-message-handle-compression",
-            "$.data[0]",
-        )
+        raise too_large(None, "$.data[0]")
     return None
 
 
@@ -193,7 +188,7 @@ def _require_whole(event: Event, rows: RowConverter) -> None:
     if event.kind is not DELETE:
         return
     if event.message.tidb.claim_check_location is not None:
-        raise _elsewhere(event.message.tidb.claim_check_location)
+        raise too_large(event.message.tidb.claim_check_location, "$._tidb")
     keys, columns = unraw(event.message.pkNames), rows.present(event.before)
     key_only = event.message.tidb.only_handle_key is True or (
         isinstance(keys, list) and all(name in keys for name in columns)
@@ -208,7 +203,7 @@ def _require_whole(event: Event, rows: RowConverter) -> None:
         )
 
 
-def commit_position(commit_ts: Any) -> Position:
+def commit_position(commit_ts: Any, path: str = "$._tidb.commitTs") -> Position:
     """Return the position in TiCDC's ``commitTs``: ms since 1970-01-01 UTC << 18 and a count.
 
     Raises
@@ -216,15 +211,31 @@ def commit_position(commit_ts: Any) -> Position:
     TypeConversionError
         When it is not such a number.
     """
-    number = integer(commit_ts, 64, "$._tidb.commitTs")
+    number = integer(commit_ts, 64, path)
     return Position("", number, 0, number >> 18)
 
 
-def _elsewhere(location: Any) -> PartialImageError:
+def too_large(location: Any, path: str) -> PartialImageError:
+    """Return the error of a message that is too large for Kafka.
+
+    Parameters
+    ----------
+    location : Any
+        The file with the row (``claimCheckLocation``); None: the message has the handle key.
+    path : str
+        The object with the location, or the row.
+    """
+    if location is None:
+        return PartialImageError(
+            "the message has only the handle key, since the row was too large: raise TiCDC's "
+            "max-message-bytes and the topic's max.message.bytes, or set its "
+            "large-message-handle-compression",
+            path,
+        )
     reason, hint = (
         "the row was too large and is in a file",
         ", which is not read: raise TiCDC's max-message-bytes",
     )
     return PartialImageError(
-        f"{reason} ({text(location)}){hint}", "$._tidb.claimCheckLocation", bare=reason + hint
+        f"{reason} ({text(location)}){hint}", f"{path}.claimCheckLocation", bare=reason + hint
     )

@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from cdc_formats.avro.schema_registry import Registry
 from cdc_formats.decoding.envelope import unraw
-from cdc_formats.events import Headers
+from cdc_formats.events import Headers, Ignored
 from cdc_formats.format import Format, Traits
 from cdc_formats.registry import load_class
 from cdc_formats.topics.encodings import (
@@ -110,6 +110,8 @@ class Sampler:
     fallback: ClassVar[bool] = False
     """Whether the format describes messages of many producers, so that it is tried only if the
     format of no other reads the sample."""
+    declaring: ClassVar[Collection[Ignored]] = ()
+    """The reasons of records without rows that declare the columns of a table."""
     uses_kafka_key: ClassVar[bool] = False
     """Whether the Kafka key has the primary key, although the format does not need it."""
     exact_numbers: ClassVar[bool] = True

@@ -1,4 +1,4 @@
-"""BINARY: reading and writing canonical ``bytes`` as base64, hexadecimal digits or Latin-1 text."""
+"""BINARY: reading and writing canonical ``bytes`` as base64, digits or Latin-1 text."""
 
 from __future__ import annotations
 
@@ -17,7 +17,9 @@ UNDECLARED_BINARY = (
 )
 
 
-_HEX = re.compile("0x(?:[0-9A-Fa-f]{2})*")
+_HEX = "0x(?:[0-9A-Fa-f]{2})*"
+_NUMBERS = re.compile(r"\[(?:-?[0-9]{1,3}(?:, -?[0-9]{1,3})*)?\]")
+_DIGITS = re.compile(f"{_HEX}|{_NUMBERS.pattern}")
 
 
 def base64_bytes(sql_type: SqlType, value: str) -> bytes:
@@ -39,11 +41,20 @@ def base64_text(value: bytes) -> str:
     return base64.b64encode(value).decode()
 
 
+def _of_numbers(value: str) -> bytes:
+    """Return the bytes of ``[72, -1]``, which may be signed."""
+    numbers = [int(each) for each in value[1:-1].split(", ") if each]
+    if _NUMBERS.fullmatch(value) is None or not all(-128 <= each <= 255 for each in numbers):
+        raise ValueError
+    return bytes(each & 255 for each in numbers)
+
+
 _READERS: dict[str, Converter] = {
     "hex": lambda value: binascii.unhexlify(value.removeprefix("0x")),
     "base64-url-safe": partial(base64.b64decode, altchars=b"-_", validate=True),
     "latin1": lambda value: value.encode("latin-1"),
-    "latin1 or hex": lambda value: value.encode("latin-1"),
+    "latin1 or digits": lambda value: value.encode("latin-1"),
+    "numbers": _of_numbers,
     # Text without the prefix has one digit: an error.
     "bytea": lambda value: binascii.unhexlify(value[2:] if value.startswith("\\x") else "0"),
 }
@@ -58,12 +69,12 @@ def _converter(sql_type: SqlType, handling: Handling) -> Converter:
         if type(value) is str:
             if handling.binary is None:
                 raise refuse(sql_type, value, UNDECLARED_BINARY)
-            if handling.binary == "latin1 or hex" and _HEX.fullmatch(value):
+            if handling.binary == "latin1 or digits" and _DIGITS.fullmatch(value):
                 raise refuse(
                     sql_type,
                     value,
-                    "text or hexadecimal digits? Set binary_handling_mode='hex' (Tencent DTS), or "
-                    "'latin1' if the bytes are this text",
+                    "text or digits? Set binary_handling_mode='hex' (Tencent DTS) or 'numbers' (Huawei "
+                    "DRS), or 'latin1' if the bytes are this text",
                 )
             try:
                 raw: bytes = read(value)
@@ -79,7 +90,8 @@ _WRITERS: dict[str, Converter] = {
     "hex": bytes.hex,
     "base64-url-safe": lambda value: base64.urlsafe_b64encode(value).decode(),
     "latin1": lambda value: value.decode("latin-1"),
-    "latin1 or hex": lambda value: value.decode("latin-1"),
+    "latin1 or digits": lambda value: value.decode("latin-1"),
+    "numbers": lambda value: str(list(value)),
 }
 
 

@@ -8,7 +8,7 @@ Fields of JSON messages and keys, also in Kafka Connect's wrapper of schema and 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Literal
 
@@ -93,20 +93,18 @@ def written_handling(sql_type: SqlType, declared: Handling) -> Handling:
 
 
 def struct_schema(
-    name: str, columns: Sequence[Column], handling: Sequence[Handling], *, optional: bool
+    name: str, columns: Iterable[tuple[Column, Handling]], *, optional: bool
 ) -> dict[str, Any]:
     """Return the schema of a row.
 
     Parameters
     ----------
     name : str
-    columns : sequence of Column
-    handling : sequence of Handling
-        The handling of each column.
+    columns : iterable of (Column, Handling)
     optional : bool
         Whether the row may be null.
     """
-    fields = [_field(column, how) for column, how in zip(columns, handling, strict=True)]
+    fields = [_field(column, how) for column, how in columns]
     return {"type": "struct", "fields": fields, "optional": optional, "name": name}
 
 

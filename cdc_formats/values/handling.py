@@ -47,10 +47,10 @@ class Handling:
     epoch_unit : {"ms", "us", "ns"} or None
         The unit of an epoch number if the message's schema contains it; otherwise it follows from
         `time`.
-    binary : {"bytes", "base64", "base64-url-safe", "hex", "bytea", "latin1", "latin1 or hex"} or None
+    binary : {"bytes", "base64", "base64-url-safe", "hex", "bytea", "numbers", "latin1", ...} or None
         The text form of bytes (``bytes`` is base64 in JSON). ``bytea``: as PostgreSQL, ``\\x48``.
-        ``latin1 or hex``: text that may be hexadecimal digits (``0x48``) is an error. ``None``: not
-        declared: text in a BINARY column is an error.
+        ``numbers``: ``[72, 101]``. ``latin1 or digits``: text that may be one of ``0x48`` and
+        ``[72]`` is an error. ``None``: not declared: text in a BINARY column is an error.
     bigint_unsigned : {"long", "precise"} or None
         The encoding of unsigned 64-bit numbers in a ``DECIMAL(20,0)`` column. ``long``: a JSON
         integer, in two's complement. ``precise``: base64 of the big-endian bytes, for every

@@ -18,6 +18,7 @@ import msgspec
 
 from .binary import base64_bytes, base64_text
 from .handling import DECIMAL_MODES, Converter, Handling, Rounding, ValueType, refuse
+from .json_reader import raw_json
 from .schema import SqlType
 
 INTEGER_BITS = {"TINYINT": 7, "SMALLINT": 15, "INT": 31, "BIGINT": 63}
@@ -358,7 +359,7 @@ def _variable_scale(sql_type: SqlType, value: Mapping[str, Any]) -> Decimal:
 
 
 def _decimal_writer(sql_type: SqlType, handling: Handling, iso: bool) -> Converter | None:
-    number = _number if handling.native else None
+    number = raw_json if handling.native else None
     writers = {"precise": lambda value: base64_text(unscaled_bytes(value)), "string": None}
     write = writers.get(handling.decimal or "", number)
     if (sql_type.precision, sql_type.scale) != (20, 0) or (
@@ -370,17 +371,12 @@ def _decimal_writer(sql_type: SqlType, handling: Handling, iso: bool) -> Convert
     def unsigned(value: str) -> Any:
         if long and 0 <= int(value) < 2**64:
             return int(value) - (2**64 if int(value) >= 2**63 else 0)
-        if write is _number and value[0] == "-":
-            return msgspec.Raw(
-                f"{value}.0".encode()
-            )  # written as a double: an integer would be read as two's complement
+        if write is raw_json and value[0] == "-":
+            # Written as a double: an integer would be read as two's complement.
+            return raw_json(f"{value}.0")
         return value if write is None else write(value)
 
     return unsigned
-
-
-def _number(value: str) -> msgspec.Raw:
-    return msgspec.Raw(value.encode())
 
 
 def unscaled_bytes(value: str) -> bytes:

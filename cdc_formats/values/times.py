@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from datetime import date, datetime, timedelta, timezone
 from typing import Annotated, Any, Literal
 from zoneinfo import ZoneInfo
@@ -331,7 +332,7 @@ def _time_writer(sql_type: SqlType, handling: Handling, iso: bool) -> Converter 
 # --------------------------------------------------------------------------------------------------
 # timestamps
 
-_ZONE_TEXT = re.compile(r"([+-])([0-9]{2})(?::?([0-9]{2}))?")
+_ZONE_TEXT = re.compile(r" ?([+-])([0-9]{2})(?::?([0-9]{2}))?")
 _FRACTIONS = {"": 0, **{f".{millis:03d}": millis * 1000 for millis in range(1000)}}
 _FRACTIONS_UTC = {f"{fraction}Z": micros for fraction, micros in _FRACTIONS.items()}
 _TWO_DIGITS = {f"{number:02d}": number for number in range(60)}
@@ -401,13 +402,11 @@ def _timestamp_converter(sql_type: SqlType, handling: Handling) -> Converter:
     usual = (_FRACTIONS_UTC if with_zone else _FRACTIONS).get
     seconds = _WholeSeconds()
 
+    of_object = _object_reader(sql_type, handling, to_utc)
+
     def convert(value: Any) -> int:
         if type(value) is not str:
-            return (
-                _stamp_of_parts(sql_type, value, to_utc)
-                if type(value) is dict
-                else of_number(value)
-            )
+            return of_object(value) if type(value) is dict else of_number(value)
         try:
             fraction = usual(value[19:])
             if fraction is not None:
@@ -427,6 +426,32 @@ def _timestamp_converter(sql_type: SqlType, handling: Handling) -> Converter:
         if LEAST_STAMP <= micros <= MOST_STAMP:
             return micros
         raise refuse(sql_type, value, "out of its range, years 1 to 9999")
+
+    return convert
+
+
+_LOCATED = {"location", "value"}
+"""The fields of a timestamp of TiCDC's simple protocol: a zone's name, and text in this zone."""
+
+
+def _object_reader(
+    sql_type: SqlType, handling: Handling, to_utc: Callable[[int], int]
+) -> Callable[[Any], int]:
+    """Return the function from an object of parts, or of text and its zone, to microseconds."""
+    by_zone = dict[str, Converter]()
+
+    def convert(value: Any) -> int:
+        if value.keys() != _LOCATED:
+            return _stamp_of_parts(sql_type, value, to_utc)
+        zone, text = str(value["location"]), value["value"]
+        if sql_type.name != "TIMESTAMP" or type(text) is not str:
+            raise refuse(sql_type, value, "it is text in a time zone: declare TIMESTAMP")
+        if zone not in by_zone:
+            try:
+                by_zone[zone] = _timestamp_converter(sql_type, replace(handling, time_zone=zone))
+            except FormatOptionError:
+                raise refuse(sql_type, value, "an unknown time zone: declare STRING") from None
+        return int(by_zone[zone](text))
 
     return convert
 

@@ -137,8 +137,10 @@ class HeldChanges(Collector):
             pa.array(np.zeros(len(changes), np.int32)), pa.array([source])
         )
         if partials:
+            columns_of_row = range(len(self.output.columns))
             flags = dict.fromkeys(range(len(changes)), "") | {
-                each.change: _flags(each.absent, len(self.output.columns)) for each in partials
+                each.change: "".join("01"[index in each.absent] for index in columns_of_row)
+                for each in partials
             }
             columns[ABSENT] = pa.array([flag or None for flag in flags.values()], pa.string())
         self.last.add(pa.table(columns))
@@ -185,13 +187,6 @@ def partial_row(remedy: str, where: str) -> PartialImageError:
         "$.after",
         where=where,
     )
-
-
-def _flags(absent: Sequence[int], length: int) -> str:
-    flags = ["0"] * length
-    for index in absent:
-        flags[index] = "1"
-    return "".join(flags)
 
 
 class LastChanges(HeldChanges):

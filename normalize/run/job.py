@@ -10,7 +10,7 @@ import inspect
 import math
 import os
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import MISSING, Field, dataclass, field, fields
 from difflib import get_close_matches
 from functools import cache
@@ -419,30 +419,17 @@ def _require_answers(content: Any) -> None:
 
 
 def _job(content: Any) -> Job:
+    """Return the job of a file's content, whose arguments can be used."""
     _require_answers(content)
     if isinstance(content, dict) and isinstance(content.get("mode"), str):
         content["mode"] = content["mode"].upper()
     file: Any = msgspec.convert(content, _file())
     own = {each.name: getattr(file, each.name) for each in fields(Job) if each.name != "arguments"}
-    rest = set(file.__struct_fields__) - own.keys() - {"target", "tables", "topic"}
-    arguments = {name: getattr(file, name) for name in rest} | {
-        "topic": _compiled(file.topic) if isinstance(file.topic, TopicPattern) else file.topic,
-        "target": _database(file.target),
-        "format_options": file.format_options
-        and {name: value for name, value in file.format_options.items() if value != AS_IS},
-        "tables": {
-            name: _made(TableOptions, each, f"tables.{name}") for name, each in file.tables.items()
-        },
-    }
-    tables = (arguments["target"].table_options, *arguments["tables"].values())
-    sources = [each.verify.source for each in tables if isinstance(each.verify, Verify)]
-    if any(each.startswith("jdbc:postgresql:") for each in sources):
-        own["packages"] = tuple(dict.fromkeys([*own["packages"], "postgresql"]))
+    arguments = _arguments(file, set(file.__struct_fields__) - own.keys())
+    own["packages"] = _with_driver_of_sources(own["packages"], arguments)
     # Spark takes seconds to start: what it is not needed for is checked before.
-    check_arguments(
-        *(arguments[name] for name in ("target", "tables")),
-        *(arguments[name] for name in ("on_new_column", "on_table_error", "parallel")),
-    )
+    names = "target", "tables", "on_new_column", "on_table_error", "parallel"
+    check_arguments(*map(arguments.__getitem__, names))
     for name in ("schema_location", "checkpoint_location"):
         check_location(name, getattr(file, name))
     as_format(arguments["format"], arguments["format_options"])
@@ -452,6 +439,31 @@ def _job(content: Any) -> Job:
         for name, value in own.pop("spark").items()
     }
     return Job(arguments=arguments, spark=settings, **own)
+
+
+def _arguments(file: Any, names: Collection[str]) -> dict[str, Any]:
+    """Return the arguments of `sync_database` that a file has."""
+    made = {
+        "topic": _compiled(file.topic) if isinstance(file.topic, TopicPattern) else file.topic,
+        "target": _database(file.target),
+        "format_options": file.format_options
+        and {name: value for name, value in file.format_options.items() if value != AS_IS},
+        "tables": {
+            name: _made(TableOptions, each, f"tables.{name}") for name, each in file.tables.items()
+        },
+    }
+    return {name: getattr(file, name) for name in names} | made
+
+
+def _with_driver_of_sources(
+    packages: tuple[str, ...], arguments: Mapping[str, Any]
+) -> tuple[str, ...]:
+    """Return packages of Spark, with the driver of a source that tables are compared with."""
+    options = (arguments["target"].table_options, *arguments["tables"].values())
+    sources = [each.verify.source for each in options if isinstance(each.verify, Verify)]
+    if any(each.startswith("jdbc:postgresql:") for each in sources):
+        return tuple(dict.fromkeys([*packages, "postgresql"]))
+    return packages
 
 
 def _compiled(topic: TopicPattern) -> re.Pattern[str]:

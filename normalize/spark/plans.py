@@ -155,6 +155,23 @@ def _frame(plan: Any, spark: SparkSession) -> DataFrame:
     return DataFrame(dataset.ofRows(spark._jsparkSession, plan), spark)
 
 
+def in_utc(table: pa.Table) -> pa.Table:
+    """Return rows whose times are in UTC, as in files: Spark's have the session's time zone."""
+    return table.cast(pa.schema([each.with_type(_in_utc(each.type)) for each in table.schema]))
+
+
+def _in_utc(kind: pa.DataType) -> pa.DataType:
+    if pa.types.is_timestamp(kind):
+        return pa.timestamp("us", kind.tz and "UTC")
+    if pa.types.is_struct(kind):
+        return pa.struct([each.with_type(_in_utc(each.type)) for each in kind.fields])
+    if pa.types.is_map(kind):
+        return pa.map_(_in_utc(kind.key_type), _in_utc(kind.item_type))
+    if pa.types.is_list(kind):
+        return pa.list_(kind.value_field.with_type(_in_utc(kind.value_type)))
+    return kind
+
+
 def arriving(df: DataFrame) -> Iterator[pa.RecordBatch]:
     """Compute a DataFrame, and yield its rows as Arrow's batches: those of a task when it ends.
 

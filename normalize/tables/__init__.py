@@ -12,15 +12,13 @@ module                              its part
 `table_options`                     what the user says about tables, and how one is kept
 `schema`, `schema_store`, `facts`   a table's columns and key: inferred, extended, widened; the
                                     folder of their files; what must stay as it is
-`changes`, `moves`                  the decoded changes of one table: the last of each key, also of
-                                    partial rows whose key changed
+`changes`                           the decoded changes of one table: the last of each key
 `expressions`                       what is computed of changes before they are merged
 `merge`                             the plan of a MERGE, which every writer renders
 `apply`, `latest`                   a changelog that is applied to a table
 `history`                           versions of rows (SCD type 2)
 `targets`, `table_spec`,            a table to write, its columns, and the record of the
 `batches`                           micro-batches that it has
-`change_feed`                       changelogs from and to change feeds
 `writers`                           Delta and Iceberg by Spark, Delta by delta-rs, databases
 ==================================  =============================================================
 """

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Literal
+from typing import Any, Literal
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
@@ -15,7 +15,7 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 from pyspark.sql.types import StructField, TimestampType
 
 from cdc_formats.errors import ArgumentError
-from normalize.arguments import check_choice, names_of
+from normalize.arguments import check_choice, names_of, refuse
 from normalize.core.output import ROW_KIND, SIDE_OUTPUTS
 from normalize.dataframe import (
     has_native_engine,
@@ -24,7 +24,7 @@ from normalize.dataframe import (
     require_distinct,
 )
 from normalize.monitoring.explain_error import explain_error
-from normalize.spark.plans import partition_count, plan_of
+from normalize.spark.plans import in_utc, partition_count, plan_of
 from normalize.spark.sessions import is_connect, java_error_types
 from normalize.spark_versions import check_version
 
@@ -43,7 +43,8 @@ from .latest import (
     require_arrival_order,
     stored,
 )
-from .packed import collected, in_utc, packed, unpacked
+from .layout import in_lower
+from .packed import collected, packed, unpacked
 from .table_options import DELETED_AT, TableOptions, TablePolicy
 from .table_spec import (
     END_AT,
@@ -173,21 +174,21 @@ def apply_changes(
             "apply_changes requires a stream, and this DataFrame is bounded: call apply_batch(df, "
             "target, ...)"
         )
-    options = ApplyOptions(
-        names_of(keys, "keys"),
-        names_of(order_by, "order_by"),
-        names_of(sequence_by, "sequence_by"),
-        TableOptions(
-            deletes=deletes,
-            deleted_column=deleted_column,
-            scd_type=scd_type,
-            track_history=names_of(track_history, "track_history"),
-        ),
-        names_of(column_list, "column_list"),
-        on_new_column,
-        create,
+    applied = _checked(
+        stream,
+        target,
+        keys=keys,
+        order_by=order_by,
+        sequence_by=sequence_by,
+        scd_type=scd_type,
+        track_history=track_history,
+        deletes=deletes,
+        deleted_column=deleted_column,
+        column_list=column_list,
+        on_new_column=on_new_column,
+        create=create,
     )
-    writer = stream.writeStream.foreachBatch(StreamedChanges(*_apply(stream, target, options)))
+    writer = stream.writeStream.foreachBatch(StreamedChanges(*applied))
     return writer.outputMode("update") if has_native_engine(stream) else writer
 
 
@@ -230,22 +231,21 @@ BatchOrderError
             "apply_batch requires a bounded DataFrame, and this one is a stream: call "
             "apply_changes(stream, target, ...)"
         )
-    options = ApplyOptions(
-        names_of(keys, "keys"),
-        names_of(order_by, "order_by"),
-        names_of(sequence_by, "sequence_by"),
-        TableOptions(
+    try:
+        table, apply = _checked(
+            df,
+            target,
+            keys=keys,
+            order_by=order_by,
+            sequence_by=sequence_by,
+            scd_type=scd_type,
+            track_history=track_history,
             deletes=deletes,
             deleted_column=deleted_column,
-            scd_type=scd_type,
-            track_history=names_of(track_history, "track_history"),
-        ),
-        names_of(column_list, "column_list"),
-        on_new_column,
-        create,
-    )
-    try:
-        table, apply = _apply(df, target, options)
+            column_list=column_list,
+            on_new_column=on_new_column,
+            create=create,
+        )
         spark = df.sparkSession
         with nullcontext() if is_connect(df) else only_call(spark, str(table)):
             apply(df, table.sink(spark))
@@ -254,52 +254,111 @@ BatchOrderError
         raise TargetError(f"{target}: {explain_error(error)}") from None
 
 
-@dataclass(frozen=True)
-class ApplyOptions:
-    """The options that `apply_changes` and `apply_batch` share."""
-
-    keys: tuple[str, ...]
-    order_by: tuple[str, ...]
-    sequence_by: tuple[str, ...]
-    table: TableOptions
-    column_list: tuple[str, ...]
-    on_new_column: OnNewColumn
-    create: bool
-
-
-def _apply(
-    df: DataFrame, target: TableTarget | str, options: ApplyOptions
+def _checked(
+    df: DataFrame,
+    target: TableTarget | str,
+    *,
+    keys: str | Sequence[str],
+    order_by: str | Sequence[str],
+    sequence_by: str | Sequence[str],
+    column_list: str | Sequence[str],
+    on_new_column: OnNewColumn,
+    create: bool,
+    track_history: str | Sequence[str],
+    **table_options: Any,
 ) -> tuple[TableTarget, ApplyChanges | ApplyVersions]:
     """Return the table and what applies a micro-batch, after the checks that need no rows."""
+    key, order = names_of(keys, "keys"), names_of(order_by, "order_by")
+    sequence, listed = names_of(sequence_by, "sequence_by"), names_of(column_list, "column_list")
+    options = TableOptions(track_history=names_of(track_history, "track_history"), **table_options)
     check_version(df.sparkSession, tables=True)
     require_changelog(df)
     table = target if isinstance(target, TableTarget) else lake_target(df.sparkSession, target)
-    sink, written = table.sink(df.sparkSession), _written(df, options)
-    policy = table.policy(options.table)
-    _check_arguments(written, options, policy)
-    apply = _apply_of(df, tuple(written), options, policy)
-    sink.needed(apply.spec)
+    # Before the arguments: a sink of a database refuses Spark Connect.
+    sink, written = table.sink(df.sparkSession), _written(df, listed, (*order, *sequence))
+    policy = table.policy(options)
+    check_choice("on_new_column", on_new_column, ("add", "ignore", "fail"))
+    _check_arguments([field.name for field in written], key, order, sequence, policy)
+    validity = version_fields(df, sequence) if policy.is_history else []
+    spec = TableSpec.of(policy, written, key, create, on_new_column, validity)
+    apply: ApplyChanges | ApplyVersions
+    if policy.is_history:
+        apply = ApplyVersions(spec, sequence, policy.track_history)
+    else:
+        if not order:
+            require_arrival_order(df, key)
+        times = (name for name in order if df.schema[name].dataType == TimestampType())
+        by_arrow = not (order or is_connect(df)) and has_python(plan_of(df))
+        by_arrow = by_arrow and is_arrow(spec.fields, key)
+        apply = ApplyChanges(spec, order, next(times, None), by_arrow)
+    sink.needed(spec)
     return table, apply
 
 
-def _apply_of(
-    df: DataFrame, written: tuple[StructField, ...], options: ApplyOptions, policy: TablePolicy
-) -> ApplyChanges | ApplyVersions:
-    keys = options.keys
-    validity = version_fields(df, options.sequence_by) if policy.is_history else []
-    spec = TableSpec.of(policy, written, keys, options.create, options.on_new_column, validity)
-    if policy.is_history:
-        return ApplyVersions(spec, options.sequence_by, policy.track_history)
-    if not options.order_by:
-        require_arrival_order(df, keys)
-    times = (name for name in options.order_by if df.schema[name].dataType == TimestampType())
-    by_arrow = (
-        not options.order_by
-        and not is_connect(df)
-        and has_python(plan_of(df))
-        and is_arrow(spec.fields, keys)
+def _written(df: DataFrame, column_list: Sequence[str], order: Sequence[str]) -> list[StructField]:
+    """Return the columns to write, which the DataFrame has, as well as those of the order."""
+    fields = {
+        field.name: field
+        for field in df.schema.fields
+        if field.name not in (ROW_KIND, *SIDE_OUTPUTS)
+    }
+    for name in (*column_list, *order):
+        if name not in fields:
+            raise ArgumentError(f"the DataFrame has no column {name!r}; it has {', '.join(fields)}")
+    written = column_list or [*fields]
+    require_distinct(df, [*written, *order])
+    return [fields[name] for name in written]
+
+
+def _check_arguments(
+    names: Sequence[str],
+    keys: Sequence[str],
+    order_by: Sequence[str],
+    sequence_by: Sequence[str],
+    policy: TablePolicy,
+) -> None:
+    """Raise an error for options that cannot be combined, and for columns that are not written."""
+    history = policy.is_history
+    refuse(
+        (
+            history and not sequence_by,
+            "sequence_by is missing, which scd_type=2 requires: pass columns that increase with "
+            "each change of a key",
+        ),
+        (
+            history and order_by,
+            "order_by and scd_type=2 cannot be combined: pass its columns as sequence_by",
+        ),
+        (
+            not history and sequence_by,
+            "sequence_by requires scd_type=2: pass order_by, which orders the changes of a "
+            "micro-batch and drops no late ones",
+        ),
+        (not keys, "keys is missing: pass keys=[...], the columns that identify a row"),
     )
-    return ApplyChanges(spec, options.order_by, next(times, None), by_arrow)
+    options = {"keys": keys, "track_history": policy.track_history}
+    refuse(
+        *(
+            (
+                name not in names,
+                f"{option} has {name!r}, which is not one of the columns to write: "
+                f"{', '.join(names)}",
+            )
+            for option, listed in options.items()
+            for name in listed
+        )
+    )
+    own = in_lower([START_AT, END_AT] if history else filter(None, [policy.deleted_column]))
+    refuse(
+        *(
+            (
+                name.lower() in own,
+                f"column {name} is one that apply_changes writes itself: leave it out with "
+                "column_list=[...]",
+            )
+            for name in names
+        )
+    )
 
 
 @dataclass
@@ -397,68 +456,3 @@ class ApplyChanges:
             if number_of_keys:
                 last = rows.select("row.*")
                 repeat_conflicts(lambda: sink.merge(last, sink.prepare(self.spec)))
-
-
-def _written(df: DataFrame, options: ApplyOptions) -> list[StructField]:
-    fields = {
-        field.name: field
-        for field in df.schema.fields
-        if field.name not in (ROW_KIND, *SIDE_OUTPUTS)
-    }
-    unknown = [
-        name
-        for name in (*options.column_list, *options.order_by, *options.sequence_by)
-        if name not in fields
-    ]
-    if unknown:
-        raise ArgumentError(
-            f"the DataFrame has no column {unknown[0]!r}; it has {', '.join(fields)}"
-        )
-    require_distinct(
-        df, [*(options.column_list or fields), *options.order_by, *options.sequence_by]
-    )
-    return [fields[name] for name in options.column_list or fields]
-
-
-def _check_arguments(
-    written: Sequence[StructField], options: ApplyOptions, policy: TablePolicy
-) -> None:
-    names = [field.name for field in written]
-    check_choice("on_new_column", options.on_new_column, ("add", "ignore", "fail"))
-    _check_order(options, policy.is_history)
-    if not options.keys:
-        raise ArgumentError("keys is missing: pass keys=[...], the columns that identify a row")
-    for option, listed in (("keys", options.keys), ("track_history", policy.track_history)):
-        for name in listed:
-            if name not in names:
-                raise ArgumentError(
-                    f"{option} has {name!r}, which is not one of the columns to write: "
-                    f"{', '.join(names)}"
-                )
-    own = [START_AT, END_AT] if policy.is_history else [policy.deleted_column]
-    own = [name.lower() for name in own if name]
-    for name in names:
-        if name.lower() in own:
-            raise ArgumentError(
-                f"column {name} is one that apply_changes writes itself: leave it out with "
-                "column_list=[...]"
-            )
-
-
-def _check_order(options: ApplyOptions, history: bool) -> None:
-    order = options.order_by
-    wrong = {
-        (
-            "sequence_by is missing, which scd_type=2 requires: pass columns that increase with "
-            "each change of a key"
-        ): history and not options.sequence_by,
-        "order_by and scd_type=2 cannot be combined: pass its columns as sequence_by": history
-        and order,
-        (
-            "sequence_by requires scd_type=2: pass order_by, which orders the changes of a "
-            "micro-batch and drops no late ones"
-        ): not history and options.sequence_by,
-    }
-    for text, is_wrong in wrong.items():
-        if is_wrong:
-            raise ArgumentError(text)

@@ -125,8 +125,9 @@ def is_repeat(batch: Batch, record: Record | None, table: object) -> bool:
 
 def log_repeat(batch: Batch, table: object) -> None:
     """Log that a micro-batch is not written again."""
-    text = "%s has micro-batch %s of the query already: it is not written again"
-    _log.info(text, table, batch.number)
+    _log.info(
+        "%s has micro-batch %s of the query already: it is not written again", table, batch.number
+    )
 
 
 def version_of(batch: Batch) -> int:
@@ -190,7 +191,7 @@ _ranges: dict[str, tuple[tuple[str | None, int], tuple[str, int | None]]] = {}
 
 
 def show_in_checkpoint(
-    spark: SparkSession, batch: Batch, folder: str, table: str, **values: str
+    spark: SparkSession, batch: Batch | None, folder: str, table: str, **values: str
 ) -> None:
     """Write a table's file into a running query's checkpoint, over an earlier one.
 
@@ -199,15 +200,15 @@ def show_in_checkpoint(
     Parameters
     ----------
     spark : SparkSession
-    batch : Batch
-        A micro-batch of the query.
+    batch : Batch or None
+        A micro-batch of the query; None: nothing is written.
     folder : str
         A folder in the checkpoint that Spark does not use.
     table : str
     **values : str
         What the file has besides the table.
     """
-    file = checkpoint_file(spark, batch, folder, table)
+    file = None if batch is None else checkpoint_file(spark, batch, folder, table)
     if file is None:
         return
     text = msgspec.json.encode({"table": table, **values}).decode()
@@ -247,12 +248,15 @@ def _offsets(spark: SparkSession, query: str, number: int) -> tuple[str, int | N
     execution = running_query(spark, query)
     if execution is None:
         return "", None
-    ranges = []
-    for each in (number - 1, number):
-        entry = execution.offsetLog().get(each)
-        offsets = elements(entry.get().offsets()) if entry.isDefined() else []
-        ranges.append([each.get().json() if each.isDefined() else None for each in offsets])
-    return digest_of(*ranges), count_of(*ranges)
+    start, end = (_logged_offsets(execution, each) for each in (number - 1, number))
+    return digest_of(start, end), count_of(start, end)
+
+
+def _logged_offsets(execution: Any, number: int) -> list[str | None]:
+    """Return the offsets of each source at the end of a micro-batch, as the checkpoint has them."""
+    entry = execution.offsetLog().get(number)
+    offsets = elements(entry.get().offsets()) if entry.isDefined() else []
+    return [each.get().json() if each.isDefined() else None for each in offsets]
 
 
 def count_of(start: list[str | None], end: list[str | None]) -> int | None:
@@ -293,14 +297,9 @@ def end_offsets(spark: SparkSession, batch: Batch) -> dict[str, dict[int, int]]:
     Empty if the query is not running, as for a function that a program calls itself.
     """
     execution = running_query(spark, batch.query)
-    entry = None if execution is None else execution.offsetLog().get(batch.number)
-    if entry is None or not entry.isDefined():
-        return {}
-    ends: dict[str, dict[int, int]] = {}
-    for each in elements(entry.get().offsets()):
-        if each.isDefined():
-            ends |= msgspec.json.decode(each.get().json(), type=_Offsets)
-    return ends
+    offsets = [] if execution is None else _logged_offsets(execution, batch.number)
+    ends = (msgspec.json.decode(each, type=_Offsets) for each in offsets if each is not None)
+    return {topic: partitions for of_source in ends for topic, partitions in of_source.items()}
 
 
 @contextmanager

@@ -13,21 +13,22 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import replace
-from functools import cache, partial
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
+from functools import cache, cached_property, partial
 from itertools import chain
 from typing import Any, NamedTuple
 
 import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
+from pyspark import cloudpickle
 from pyspark.sql import DataFrame, Observation, SparkSession, functions as F
 from pyspark.sql.types import StructField, StructType
 
 from cdc_formats.decoding.rows import key_indices
 from cdc_formats.errors import DecodeError, InferenceError
-from cdc_formats.events import Headers, Ignored, KeyedChange
+from cdc_formats.events import Ignored, KeyedChange
 from cdc_formats.topics.inference.sample import AnyColumns
 from cdc_formats.values.schema import (
     Column,
@@ -62,13 +63,13 @@ from normalize.decode.last_changes import (
     LastOfKeys,
     merge_pass,
 )
+from normalize.decode.moves import BASE, followed
 from normalize.decode.plan import DecodePlan, needed_columns
 from normalize.monitoring.watch import COLUMN, read_counts
 from normalize.spark.plans import partition_count, rows_of
 
 from .latest import stored
 from .merge import ABSENT_COLUMN, BASE_COLUMN
-from .moves import BASE, followed
 from .packed import Pass, batches_in, collected, packed
 
 SUMMARY = "__summary"
@@ -84,16 +85,19 @@ _END_OF_SHARD = b"\0"
 """Between the name of a shard and the packed key."""
 
 
-def _numbered(prefix: str, columns: Sequence[Column]) -> list[Column]:
-    """Return columns as they are written, named by a prefix and a number.
+def _written(columns: Iterable[Column]) -> list[Column]:
+    """Return columns as they are written: no target has intervals, which become microseconds."""
+    micros = SqlType("BIGINT")
+    return [
+        replace(each, type=micros) if each.type.name.startswith("INTERVAL") else each
+        for each in columns
+    ]
 
-    No target has intervals: they are written in microseconds.
-    """
-    types = (
-        SqlType("BIGINT") if column.type.name.startswith("INTERVAL") else column.type
-        for column in columns
-    )
-    return [Column(f"{prefix}{index}", kind) for index, kind in enumerate(types)]
+
+def _numbered(prefix: str, columns: Iterable[Column]) -> list[Column]:
+    """Return columns as they are written, named by a prefix and a number."""
+    written = enumerate(_written(columns))
+    return [replace(each, name=f"{prefix}{index}") for index, each in written]
 
 
 def _layout(plan: DecodePlan, options: ChangeOptions) -> list[Column]:
@@ -232,11 +236,11 @@ class TableChanges(HeldChanges):
             [(column.name, arrow_type(column.type)) for column in _layout(plan, options)]
         )
         self.key = key_indices(plan.result_columns, plan.unique_key)
-        self.by_shard = options.shard_column is not None
-        self.source_key = _source_key(plan)
-        self.table_parts = plan.format.traits.table_parts
-        self.has_position, self.topic_ids = options.position_column is not None, options.topic_ids
-        self.summary, self.partitions = summary, dict[tuple[str, int], PartitionSummary]()
+        self.reader: AnyColumns | None = None
+        with suppress(InferenceError):  # a format without samples names no key
+            self.reader = AnyColumns(plan.format)
+        self.plan, self.options, self.summary = plan, options, summary
+        self.partitions = dict[tuple[str, int], PartitionSummary]()
         self.moved: list[bytes | None] = []
         super().__init__(output, key_groups, shape, row_order=None)
         self.last = LastOfKeys(keeps_deleted=True)
@@ -262,8 +266,15 @@ class TableChanges(HeldChanges):
 
         A key that changed is in all later records.
         """
+        if self.reader is None:
+            return
         record = records.record(index)
-        if key := self.source_key(record.key, record.value, record.headers):
+        try:
+            events = self.reader.events(record.key, record.value, record.headers)
+        except DecodeError:
+            return
+        message = None if isinstance(events, Ignored) or not events else events[0].message
+        if key := self.reader.sampler.source_key(message, record.key, record.headers):
             self.summary.source_keys.add(key)
 
     def take(self, records: Records, decoded: Sequence[Sequence[KeyedChange]]) -> None:
@@ -293,13 +304,14 @@ class TableChanges(HeldChanges):
     def _hold(
         self, source: str, offsets: Any, changes: pa.RecordBatch, partials: Sequence[Partial] = ()
     ) -> None:
-        if self.by_shard:
+        if self.options.shard_column is not None:
             names = [
                 changes.column(f"m{at}").to_pylist() for at in range(len(self.output.metadata))
             ]
             # The topic's name where messages do not name their source table.
             topic = source.rpartition("[")[0]
-            shards = [source_id(self.table_parts(of)) or topic for of in zip(*names, strict=True)]
+            parts = self.plan.format.traits.table_parts
+            shards = [source_id(parts(of)) or topic for of in zip(*names, strict=True)]
             prefixes = [
                 shard.encode() + _END_OF_SHARD for shard in shards or [topic] * len(changes)
             ]
@@ -318,89 +330,49 @@ class TableChanges(HeldChanges):
         super()._hold(source, offsets, changes, partials)
 
     def _typed(self, changes: pa.RecordBatch) -> pa.RecordBatch:
-        deleted = changes.column("deleted")
-        shards = list[pa.Array]()
-        if self.by_shard:
-            split = [key.split(_END_OF_SHARD, 1) for key in changes.column("key").to_pylist()]
-            shards = [pa.array([shard.decode() for shard, _ in split], pa.string())]
-            packed = [key for _, key in split]
+        deleted, keys = changes.column("deleted"), list[bytes]()
         columns = [
             of_stored(column.type, changes.column(f"c{index}"))
             for index, column in enumerate(self.output.columns)
         ]
-        if pc.any(deleted).as_py():
-            keys, flags = (
-                packed if self.by_shard else changes.column("key").to_pylist(),
-                deleted.to_pylist(),
-            )
-            deleted_keys = [
-                unpack(key) if there else None for key, there in zip(keys, flags, strict=True)
-            ]
+        by_shard, has_deletes = self.options.shard_column is not None, pc.any(deleted).as_py()
+        if by_shard or has_deletes:
+            keys = changes.column("key").to_pylist()
+        if by_shard:
+            split = [key.split(_END_OF_SHARD, 1) for key in keys]
+            columns.append(pa.array([shard.decode() for shard, _ in split], pa.string()))
+            keys = [key for _, key in split]
+        if has_deletes:
+            # A delete has the columns of the key alone.
+            flags = deleted.to_pylist()
+            rows = [unpack(key) if flag else None for key, flag in zip(keys, flags, strict=True)]
             for part, index in enumerate(self.key):
-                values = [None if key is None else key[part] for key in deleted_keys]
-                arrays = to_arrow(self.output.columns[index].type, values)
-                columns[index] = pc.if_else(deleted, arrays, columns[index])
-        kinds = pc.if_else(deleted, "-D", "+U")
-        order = [changes.column(column.name).cast(arrow_type(column.type)) for column in _ORDER]
-        absent = (
-            changes.column(ABSENT)
-            if ABSENT in changes.schema.names
-            else pa.nulls(changes.num_rows, pa.string())
-        )
-        rows = map(_duration_as_integer, columns)
-        no_facts = pa.nulls(changes.num_rows, pa.binary())
-        moved = (
-            changes.column(MOVED)
-            if MOVED in changes.schema.names
-            else pa.nulls(changes.num_rows, pa.binary())
-        )
-        positions = [self._positions(changes)] if self.has_position else []
-        extra = [absent, no_facts, *positions, moved]
+                values = [row and row[part] for row in rows]
+                of_key = to_arrow(self.output.columns[index].type, values)
+                columns[index] = pc.if_else(deleted, of_key, columns[index])
+        arrays = dict(zip(changes.schema.names, changes.columns, strict=True))
+        arrays |= {f"c{index}": column for index, column in enumerate(columns)}
+        arrays[ROW_KIND] = pc.if_else(deleted, "-D", "+U")
+        if self.options.position_column is not None and not self.shape.positions:
+            arrays[POSITION] = self._kafka_positions(changes)
+        nulls = partial(pa.nulls, len(changes))
         return pa.RecordBatch.from_arrays(
-            [*order, kinds, *rows, *shards, *extra], schema=self.schema
+            [
+                arrays[field.name].cast(field.type) if field.name in arrays else nulls(field.type)
+                for field in self.schema
+            ],
+            schema=self.schema,
         )
 
-    def _positions(self, changes: pa.RecordBatch) -> pa.Array:
-        """Return the position of each change."""
-        if self.shape.positions:
-            return changes.column(POSITION)
-        places = zip(
-            *(changes.column(name).to_pylist() for name in ("source", "offset", "stamp")),
-            strict=True,
-        )
-        ids = self.topic_ids
+    def _kafka_positions(self, changes: pa.RecordBatch) -> pa.Array:
+        """Return the position of each change in its topic."""
+        names, ids = ("source", "offset", "stamp"), self.options.topic_ids
+        places = zip(*(changes.column(name).to_pylist() for name in names), strict=True)
         positions = (
             kafka_position(source, ids.get(source.rpartition("[")[0], ""), offset, stamp)
             for source, offset, stamp in places
         )
         return pa.array(map(stored_position, positions), pa.binary())
-
-
-def _duration_as_integer(array: pa.Array) -> pa.Array:
-    return array.cast(pa.int64()) if pa.types.is_duration(array.type) else array
-
-
-def _source_key(
-    plan: DecodePlan,
-) -> Callable[[bytes | None, bytes | None, Headers], tuple[str, ...]]:
-    """Return the function from a record to the source's primary key that it names.
-
-    The function returns the columns of this key; the result is empty if the record names none.
-    """
-    try:
-        reader = AnyColumns(plan.format)
-    except InferenceError:
-        return lambda key, value, headers: ()
-
-    def source_key(key: bytes | None, value: bytes | None, headers: Headers) -> tuple[str, ...]:
-        try:
-            events = reader.events(key, value, headers)
-        except DecodeError:
-            return ()
-        message = None if isinstance(events, Ignored) or not events else events[0].message
-        return reader.sampler.source_key(message, key, headers)
-
-    return source_key
 
 
 def _key_columns(plan: DecodePlan, options: ChangeOptions) -> list[Column]:
@@ -445,7 +417,7 @@ class ArrowChanges(NamedTuple):
         values = [each and [*unpack(each[1]), each[0].decode()] for each in split]
         for index, (column, number) in enumerate(zip(key, _numbered(_BASES, key), strict=True)):
             part = to_arrow(column.type, [each and each[index] for each in values])
-            rows = rows.append_column(number.name, _duration_as_integer(part))
+            rows = rows.append_column(number.name, part.cast(arrow_type(number.type)))
         return cls(rows, plan, options)
 
     def frame(self, spark: SparkSession) -> DataFrame:
@@ -471,7 +443,7 @@ class ArrowChanges(NamedTuple):
 
         A key that changed is completed by Spark, too.
         """
-        columns, rows = _result_columns(self.plan, self.options), self.rows
+        columns, rows = _written(self.options.with_shard(self.plan.result_columns)), self.rows
         of_spark = self.options.every or any(
             frame_type(column.type) != spark_type(column.type) for column in columns
         )
@@ -487,6 +459,50 @@ class ArrowChanges(NamedTuple):
         offsets = rows.column("offset").cast(pa.string())
         where = pc.binary_join_element_wise(rows.column("source"), offsets, "@")
         return named.append_column(ABSENT_COLUMN, pc.binary_join_element_wise(absent, where, " "))
+
+
+@dataclass(frozen=True)
+class TableDecoder:
+    """Decodes the records of a table whose schema is known; also in the tasks that route them.
+
+    Parameters
+    ----------
+    plan : DecodePlan
+    options : ChangeOptions
+    names : frozenset of str
+        The columns whose values it decodes, or that the table's options ignore.
+    topics : frozenset of str
+        The topics that `options` know.
+    kinds, absent : frozenset
+        Same as in `SeenTable`.
+    """
+
+    plan: DecodePlan
+    options: ChangeOptions
+    names: frozenset[str] = frozenset()
+    topics: frozenset[str] = frozenset()
+    kinds: frozenset[tuple[str, tuple[str | None, ...], str]] = frozenset()
+    absent: frozenset[str] = frozenset()
+
+    @cached_property
+    def pickled(self) -> bytes:
+        """The decoder for tasks."""
+        dumps: Callable[[Any], bytes] = cloudpickle.dumps
+        return dumps(TableDecoder(self.plan, self.options, self.names))
+
+    def with_seen(self, **seen: Iterable[Any]) -> TableDecoder:
+        """Return a decoder that also knows what a micro-batch showed, by field; itself if it does."""
+        both = {name: getattr(self, name).union(each) for name, each in seen.items()}
+        grown = replace(self, **both)
+        return self if grown == self else grown
+
+    def decoded(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Return the changes of a task's records, with a row for its summary."""
+        return _decoded(batches, plan=self.plan, options=self.options)
+
+    def changes(self, decoded: pa.Table) -> tuple[ArrowChanges, PassSummary]:
+        """Return the changes that tasks have decoded, and what their records showed."""
+        return _on_driver(decoded, self.plan, self.options)
 
 
 def _needed(plan: DecodePlan) -> list[str]:
@@ -544,8 +560,7 @@ def table_changes(
             )
             of_moved = records.mapInArrow(of_keys, _ddl(_layout(plan, options))).toArrow()
             moved = ArrowChanges.of_moved(of_moved, plan, options)
-            frame = moved.frame(records.sparkSession)
-            rows = rows.unionByName(frame, allowMissingColumns=True)
+            rows = rows.unionByName(moved.frame(records.sparkSession), allowMissingColumns=True)
             summary.rows += moved.rows.num_rows
         yield rows, summary
 
@@ -633,16 +648,9 @@ def _on_driver(
     return arrow, summary
 
 
-def _result_columns(plan: DecodePlan, options: ChangeOptions) -> list[Column]:
-    """Return the columns that are written, without positions."""
-    written = options.with_shard(plan.result_columns)
-    types = (each.type for each in _numbered("c", written))
-    return [replace(of, type=kind) for of, kind in zip(written, types, strict=True)]
-
-
 def written_fields(plan: DecodePlan, options: ChangeOptions) -> tuple[StructField, ...]:
     """Return the columns that are written, with the position."""
-    columns = _result_columns(plan, options)
+    columns = _written(options.with_shard(plan.result_columns))
     ddl = [f"{backquoted(each.name)} {frame_type(each.type)}" for each in columns]
     if options.position_column is not None:
         ddl.append(f"{backquoted(options.position_column)} BINARY")

@@ -332,8 +332,9 @@ class OwnCommits:
         run = batch.query, spark.sparkContext.getLocalProperty("spark.jobGroup.id")
         if self._run != run or self._files is None:
             self._run, self._files = run, Files(spark, raw=True)
-            folders = (f"{_FOLDER}/{turn}" for turn in (0, 1))
-            paths = (checkpoint_file(spark, batch, each, self.sql_name) for each in folders)
+            paths = (
+                checkpoint_file(spark, batch, f"{_FOLDER}/{turn}", self.sql_name) for turn in (0, 1)
+            )
             self._paths = tuple(filter(None, paths))
             texts = [self._files.read(each) for each in self._paths if self._files.exists(each)]
             # A query may have been killed while it wrote one.
@@ -341,12 +342,15 @@ class OwnCommits:
             self._kept = max(commits, key=lambda each: each.turn, default=None)
         kept = self._kept
         is_last = kept and is_stored and (state.version, stored) == (kept.since + 1, kept.record)
-        if kept is not None and (not is_last or kept.id != state.id):
-            self._require_last(self._files, batch, kept, stored)
+        is_checked = kept is not None and (not is_last or kept.id != state.id)
+        if kept and is_checked and (reason := self._loss(self._files, batch, kept, stored)):
+            raise CommitLostError(
+                f"{self.table}: micro-batch {batch.number} was not written: {reason}"
+            )
         return None if stored is None else record_of(stored)
 
-    def _require_last(self, files: Files, batch: Batch, kept: Commit, stored: int | None) -> None:
-        """Raise an error if the newest version lacks the query's last commit, or a later one."""
+    def _loss(self, files: Files, batch: Batch, kept: Commit, stored: int | None) -> str:
+        """Return why the newest version lacks the query's last commit; empty if it has it."""
         state, accepted = self.state, self._accepted
         assert state is not None
         accept = (
@@ -354,16 +358,13 @@ class OwnCommits:
             f"('{ACCEPTED}' = '{state.id}:{state.version}')"
         )
         if kept.id != state.id:
-            if accepted == _NONE:
-                raise self._lost(
-                    batch,
-                    f"it is not the table that this query wrote, whose id was {kept.id}. Bring that "
-                    f"table back. Or, if this one has the same rows, {accept}",
-                )
-            return
+            reason = (
+                f"it is not the table that this query wrote, whose id was {kept.id}. Bring that "
+                f"table back. Or, if this one has the same rows, {accept}"
+            )
+            return reason if accepted == _NONE else ""
         if state.snapshots is not None:
-            self._require_ancestor(batch, kept, state.snapshots, accept)
-            return
+            return self._loss_of_snapshots(batch, kept, state.snapshots, accept)
         # None for those that the log no longer has.
         entries = [
             LogEntry.parse(files.read(name), batch.application) if files.exists(name) else None
@@ -378,22 +379,23 @@ class OwnCommits:
             )
         whole = whole_versions(kept, entries, batch.number, accepted, stored)
         if whole and whole[-1] == state.version:
-            return
+            return ""
         undone = entries[whole[-1] - kept.since] if whole and entries else None
         if undone is None:
-            raise self._missing(batch, kept, "its log lacks")
-        then = "make sure that it has the source's rows"
-        if undone.restored is not None:
-            then = "set the checkpoint back to the same moment"
-        raise self._lost(
-            batch,
+            return _replaced(kept, "its log lacks")
+        then = (
+            "make sure that it has the source's rows"
+            if undone.restored is None
+            else "set the checkpoint back to the same moment"
+        )
+        return (
             f"its version {whole[-1] + 1} ({undone.operation}) undid commits of this query, whose "
             f"rows would be missing. Undo it: RESTORE TABLE {self.sql_name} TO VERSION AS OF "
-            f"{whole[-1]}. Or {then}, and {accept}",
+            f"{whole[-1]}. Or {then}, and {accept}"
         )
 
-    def _require_ancestor(self, batch: Batch, kept: Commit, own: OwnSnapshots, accept: str) -> None:
-        """Raise an error if the query's last commit is no ancestor of the current snapshot."""
+    def _loss_of_snapshots(self, batch: Batch, kept: Commit, own: OwnSnapshots, accept: str) -> str:
+        """Return why the query's last commit is no ancestor of the current snapshot; else empty."""
         newest, lack = own.newest, own.lack(kept, batch.number, self._accepted)
         if lack is None:
             _log.warning(
@@ -401,29 +403,15 @@ class OwnCommits:
                 "not known",
                 self.table,
             )
-        if lack and (newest is None or newest == own.reached):
-            raise self._missing(batch, kept, "its snapshots lack")
-        if lack and newest is not None:
-            raise self._lost(
-                batch,
-                f"its snapshot {newest.id} of micro-batch {record_of(newest.record).number} is no "
-                "ancestor of the current one: a rollback undid commits of this query, whose rows "
-                f"would be missing. Undo it: {own.undo()}. Or set the checkpoint back to the same "
-                f"moment as the table, and {accept}",
-            )
-
-    def _missing(self, batch: Batch, kept: Commit, lacks: str) -> CommitLostError:
-        return self._lost(
-            batch,
-            f"{lacks} micro-batch {record_of(kept.record).number}, which this query committed "
-            f"after version {kept.since}: another writer replaced the commit, or the table was set "
-            "back. Bring the newest table back. Or set the checkpoint back to the same moment, or "
-            "start from a new one, which reads the topic again",
-        )
-
-    def _lost(self, batch: Batch, reason: str) -> CommitLostError:
-        return CommitLostError(
-            f"{self.table}: micro-batch {batch.number} was not written: {reason}"
+        if not lack:
+            return ""
+        if newest is None or newest == own.reached:
+            return _replaced(kept, "its snapshots lack")
+        return (
+            f"its snapshot {newest.id} of micro-batch {record_of(newest.record).number} is no "
+            "ancestor of the current one: a rollback undid commits of this query, whose rows would "
+            f"be missing. Undo it: {own.undo()}. Or set the checkpoint back to the same moment as "
+            f"the table, and {accept}"
         )
 
     def has(self, batch: Batch | None, version: int) -> bool:
@@ -451,6 +439,15 @@ class OwnCommits:
             self._files.write(path, msgspec.json.encode(kept).decode(), replace=True)
         except Exception as error:
             _log.warning("%s cannot be written: %s", path, error)
+
+
+def _replaced(kept: Commit, lacks: str) -> str:
+    return (
+        f"{lacks} micro-batch {record_of(kept.record).number}, which this query committed after "
+        f"version {kept.since}: another writer replaced the commit, or the table was set back. "
+        "Bring the newest table back. Or set the checkpoint back to the same moment, or start from "
+        "a new one, which reads the topic again"
+    )
 
 
 def iceberg_state(rows: DataFrame, batch: Batch, sql_name: str) -> TableState:

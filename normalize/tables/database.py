@@ -9,6 +9,9 @@ In each micro-batch:
 3. Each table's records are decoded with its schema, and the last change of each key is merged into
    its target: several tables at a time.
 
+The pass also decodes the records of tables that an earlier micro-batch has written. If one has a
+new column, or an error, the micro-batch is routed again, and its tables are decoded one by one.
+
 A micro-batch that Spark repeats after a failure merges the same changes again, and ends in the same
 rows.
 """
@@ -53,7 +56,13 @@ from normalize.monitoring.explain_error import explain_error
 from normalize.monitoring.progress import TableProgress, publish
 from normalize.monitoring.watch import shown_names
 from normalize.spark.plans import in_session, rows_of
-from normalize.spark.sessions import is_java, java_causes, require_jvm, spark_error_types
+from normalize.spark.sessions import (
+    is_java,
+    java_causes,
+    most_collected,
+    require_jvm,
+    spark_error_types,
+)
 
 from .batches import running_batch
 from .database_target import Database, JdbcDatabase, LakeDatabase, table_name
@@ -71,6 +80,7 @@ from .route import (
     ROUTED_DDL,
     Route,
     Router,
+    SeenTable,
     TableSummary,
     decode_summary,
     merged,
@@ -93,11 +103,14 @@ from .targets import (
     TargetError,
     TargetMissingError,
     UnavailableError,
+    most_changes,
 )
 
 _log = logging.getLogger("normalize")
 _FEW_BYTES = 32 << 20
 """The most bytes of records that are decoded on the driver."""
+_MOST_DECODED = 1_000_000
+"""The most records of a micro-batch that are decoded by the tasks that route them."""
 
 
 def sync_database(
@@ -422,23 +435,52 @@ class SyncDatabase:
     def apply(self, batch: DataFrame) -> None:
         """Apply records of Kafka to all tables; raises as a call does."""
         spark = batch.sparkSession
-        # Few records are returned by the first job: a second one would take as many tasks.
-        running = running_batch(spark)
-        few = running is not None and are_few(running.records)
-        tasks = spark.sparkContext.defaultParallelism
-        route = replace(self.route, small=few * _FEW_BYTES // tasks)
+        running, tasks = running_batch(spark), spark.sparkContext.defaultParallelism
+        if running is None or running.records is None or running.records > _MOST_DECODED:
+            self._apply_routed(batch, self.route)
+            return
+        decoders = {
+            table: job.decoder
+            for table, job in self.tables.items()
+            if job.decoder is not None and not job.schema.stopped
+        }
+        route = replace(
+            self.route,
+            # Few records are returned by the first job: a second one would take as many tasks.
+            small=are_few(running.records) * _FEW_BYTES // tasks,
+            decoders={table: decoder.pickled for table, decoder in decoders.items()},
+            most_bytes=min(most_changes(), most_collected(spark)) // tasks,
+            seen=[
+                SeenTable(table, decoder.kinds, decoder.names, decoder.absent - decoder.names)
+                for table, decoder in decoders.items()
+            ],
+        )
+        if not self._apply_routed(batch, route):
+            # A new column, or a value that is an error. Bad records are reported already.
+            again = replace(route, decoders={}, seen=(), fail=False, dead_letters=None)
+            self._apply_routed(batch, again)
+
+    def _apply_routed(self, batch: DataFrame, route: Route) -> bool:
+        """Apply records; False if a table's decoder did not decode all, and nothing was written."""
         routing: Any = partial(route_pass, route=route)
+        running = running_batch(batch.sparkSession)
         with stored(records_of(batch).mapInArrow(routing, ROUTED_DDL)) as rows:
             # The first action computes and stores all rows.
             first = rows.where("small OR summary IS NOT NULL").toArrow()
             of_tasks = first.filter(first.column("summary").is_valid())
-            is_whole = few and pc.all(of_tasks.column("small")).as_py()
-            routed = (
-                first.filter(first.column("table").is_valid())
+            is_whole = pc.all(of_tasks.column("small")).as_py()
+            values = first.filter(first.column("table").is_valid())
+            is_decoded = values.column("decoded")
+            records = (
+                values.filter(pc.invert(is_decoded))
                 if is_whole
-                else in_session(self.query.spark, rows_of(rows))
+                else in_session(self.query.spark, rows_of(rows)).where("NOT decoded")
             )
+            decoded = values.filter(is_decoded)
             summaries = merged(map(decode_summary, of_tasks.column("summary").to_pylist()))
+            known = summaries.keys() & route.decoders.keys()
+            if not all(self.tables[table].decodes(summaries[table]) for table in known):
+                return False
             self.query.topics({topic for summary in summaries.values() for topic in summary.topics})
             ignored = summaries.pop("", TableSummary(""))
             self._load(summaries)
@@ -448,9 +490,11 @@ class SyncDatabase:
                 if running is not None:
                     publish(TableProgress(query=running.query, table="", bad=bad))
             try:
-                self._apply(summaries, routed, self._with_unread(summaries, ignored.unread))
+                unread = self._with_unread(summaries, ignored.unread)
+                self._apply(self._parts(summaries, records, decoded), summaries, unread)
             finally:
                 self._report_unused_masks()
+        return True
 
     def _load(self, tables: Collection[str]) -> None:
         """Read the files of all tables, also of those without records: their targets are taken."""
@@ -541,11 +585,10 @@ class SyncDatabase:
 
     def _apply(
         self,
+        parts: Mapping[str, TableRecords],
         summaries: Mapping[str, TableSummary],
-        routed: DataFrame | pa.Table,
         unread: Mapping[str, str],
     ) -> None:
-        parts = self._parts(summaries, routed)
         stopped = {table: each.schema.stopped for table, each in self.tables.items()}
         errors = [
             *((table, text) for table, text in unread.items() if not stopped[table]),
@@ -604,9 +647,12 @@ class SyncDatabase:
             raise TablesFailedError(". ".join([shown, written, *[LASTING] * lasting]))
 
     def _parts(
-        self, summaries: Mapping[str, TableSummary], routed: DataFrame | pa.Table
+        self,
+        summaries: Mapping[str, TableSummary],
+        records: DataFrame | pa.Table,
+        decoded: pa.Table,
     ) -> dict[str, TableRecords]:
-        """Return the records of the tables that are not stopped."""
+        """Return the records of the tables that are not stopped, or what tasks decoded of them."""
         running = {}
         for table, summary in sorted(summaries.items()):
             sync = self.tables[table]
@@ -617,20 +663,23 @@ class SyncDatabase:
                 )
             else:
                 running[table] = summary
-        few = (
-            are_few(sum(s.records for s in running.values()))
-            and sum(s.size for s in running.values()) <= _FEW_BYTES
-        )
-        if few and running and isinstance(routed, DataFrame):
-            routed = routed.where("summary IS NULL").toArrow()
+        known = {*decoded.column("table").to_pylist()}
+        rest = [summary for table, summary in running.items() if table not in known]
+        few = are_few(sum(s.records for s in rest)) and sum(s.size for s in rest) <= _FEW_BYTES
+        if few and rest and isinstance(records, DataFrame):
+            records = records.toArrow()
 
         def of_table(table: str) -> DataFrame | pa.Table:
-            if isinstance(routed, DataFrame):
-                return routed.where(F.col("table") == table)
-            values = routed.filter(pc.equal(routed.column("table"), table)).column("ipc")
-            return pa.Table.from_batches(batches_in(values))
+            values = decoded if table in known else records
+            if isinstance(values, DataFrame):
+                return values.where(F.col("table") == table)
+            packed = values.filter(pc.equal(values.column("table"), table)).column("ipc")
+            return pa.Table.from_batches(batches_in(packed))
 
-        return {table: TableRecords(of_table(table), each) for table, each in running.items()}
+        return {
+            table: TableRecords(of_table(table), each, table in known)
+            for table, each in running.items()
+        }
 
     def _in_parallel(self, parts: Mapping[str, TableRecords]) -> list[Failure | None]:
         """Apply parts, several at a time, and return the error of each."""

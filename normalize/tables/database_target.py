@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from string import Formatter
 from typing import ClassVar, Literal
 
@@ -12,7 +13,7 @@ from pyspark.sql import SparkSession
 
 from cdc_formats.errors import ArgumentError
 from cdc_formats.values.schema import backquoted, name_parts
-from normalize.arguments import check_choice
+from normalize.arguments import check_choice, refuse
 
 from .layout import Properties
 from .table_options import DELETED_AT, Maintenance, TableOptions, TablePolicy, Verify
@@ -41,54 +42,47 @@ _FOLDERS_OF_TABLES = frozenset(
 its database for a table."""
 
 
-@dataclass(frozen=True)
-class LakeDatabase:
-    """A namespace of the session's catalogs; Spark's ``MERGE INTO`` writes its tables."""
+@dataclass(frozen=True, kw_only=True)
+class Database(ABC):
+    """Where the tables of `sync_database` are, and how they are named and kept by default."""
 
-    name: str
     table: str = "{table}"
     deletes: Literal["hard", "soft"] = "hard"
     deleted_column: str = DELETED_AT
-    scd_type: Literal[1, 2] = 1
     max_tables: int = MAX_TABLES
     max_columns: int = MAX_COLUMNS
-    on_question: OnQuestion = field(default="guess", kw_only=True)
-    partition_by: str | Sequence[str] = field(default=(), kw_only=True, hash=False)
-    cluster_by: str | Sequence[str] = field(default=(), kw_only=True, hash=False)
-    properties: Properties = field(default_factory=dict, kw_only=True, hash=False)
-    maintenance: Maintenance | None = field(default=None, kw_only=True)
-    verify: Verify | None = field(default=None, kw_only=True, hash=False)
-    of: ClassVar[type[LakeTarget]]
+    on_question: OnQuestion = "guess"
+    verify: Verify | None = field(default=None, hash=False)
+    of: ClassVar[type[TableTarget]]
 
     @property
+    @abstractmethod
     def address(self) -> str:
-        """Where the tables are."""
-        return f"{self.of.provider} {self.name.rstrip('/')}"
+        """Where the tables are, without accounts and secrets."""
 
     @property
     def table_options(self) -> TableOptions:
         """How tables are kept whose options say nothing else."""
         return TableOptions(
-            deletes=self.deletes,
-            deleted_column=self.deleted_column,
-            scd_type=self.scd_type,
-            partition_by=self.partition_by,
-            cluster_by=self.cluster_by,
-            properties=self.properties,
-            maintenance=self.maintenance,
-            verify=self.verify,
+            deletes=self.deletes, deleted_column=self.deleted_column, verify=self.verify
         )
 
     def __post_init__(self) -> None:
-        if not isinstance(self.name, str) or not self.name:
-            raise ArgumentError(
-                f"{type(self).__name__} requires the name of a database, got {self.name!r}"
-            )
         check_template(self.table)
-        policy = TablePolicy.of(self.table_options)  # raises for options that cannot be combined
-        _check_new_tables(self)
-        self.of.check_layout(policy.layout)
+        self.of.check_layout(TablePolicy.of(self.table_options).layout)
+        limits = {"max_tables": self.max_tables, "max_columns": self.max_columns}
+        refuse(
+            *(
+                (
+                    not isinstance(limit, int) or limit < 1,
+                    f"{name} is {limit!r}: pass a number of at least 1",
+                )
+                for name, limit in limits.items()
+            )
+        )
+        check_choice("on_question", self.on_question, ("fail", "stop_table", "guess"))
 
+    @abstractmethod
     def target(self, name: str) -> TableTarget:
         """Return the table with this name.
 
@@ -97,6 +91,43 @@ class LakeDatabase:
         TargetError
             When the name cannot be one of a table here.
         """
+
+
+@dataclass(frozen=True)
+class LakeDatabase(Database):
+    """A namespace of the session's catalogs; Spark's ``MERGE INTO`` writes its tables."""
+
+    name: str
+    scd_type: Literal[1, 2] = field(default=1, kw_only=True)
+    partition_by: str | Sequence[str] = field(default=(), kw_only=True, hash=False)
+    cluster_by: str | Sequence[str] = field(default=(), kw_only=True, hash=False)
+    properties: Properties = field(default_factory=dict, kw_only=True, hash=False)
+    maintenance: Maintenance | None = field(default=None, kw_only=True)
+    of: ClassVar[type[LakeTarget]]
+
+    @property
+    def address(self) -> str:
+        return f"{self.of.provider} {self.name.rstrip('/')}"
+
+    @property
+    def table_options(self) -> TableOptions:
+        return replace(
+            super().table_options,
+            scd_type=self.scd_type,
+            partition_by=self.partition_by,
+            cluster_by=self.cluster_by,
+            properties=self.properties,
+            maintenance=self.maintenance,
+        )
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.name, str) or not self.name:
+            raise ArgumentError(
+                f"{type(self).__name__} requires the name of a database, got {self.name!r}"
+            )
+        super().__post_init__()
+
+    def target(self, name: str) -> TableTarget:
         _require_short(name)
         return self.of(f"{self.name}.{backquoted(name)}")
 
@@ -154,16 +185,19 @@ class DeltaDatabase(LakeDatabase):
     def target(self, name: str) -> TableTarget:
         """Return the table with this name; in a path, a name cannot leave the folder."""
         _require_short(name)
-        if name.lower() in _FOLDERS_OF_TABLES:
-            raise TargetError(
-                f"the table name {name!r} is that of a folder in Delta tables: pass tables={{...: "
-                "TableOptions(name=...)}"
-            )
-        if is_path(self.name) and ("/" in name or "\\" in name or name in ("", ".", "..")):
-            raise TargetError(
-                f"the table name {name!r} cannot be a folder's name: pass tables={{...: "
-                "TableOptions(name=...)}"
-            )
+        is_outside = "/" in name or "\\" in name or name in ("", ".", "..")
+        remedy = "pass tables={...: TableOptions(name=...)}"
+        refuse(
+            (
+                name.lower() in _FOLDERS_OF_TABLES,
+                f"the table name {name!r} is that of a folder in Delta tables: {remedy}",
+            ),
+            (
+                is_path(self.name) and is_outside,
+                f"the table name {name!r} cannot be a folder's name: {remedy}",
+            ),
+            error=TargetError,
+        )
         in_path = f"{self.name.rstrip('/')}/{name}"
         return DeltaTarget(
             in_path if is_path(self.name) else f"{self.name}.{backquoted(name)}",
@@ -193,7 +227,7 @@ class IcebergDatabase(LakeDatabase):
 
 
 @dataclass(frozen=True)
-class JdbcDatabase:
+class JdbcDatabase(Database):
     """A database of PostgreSQL, MySQL or MariaDB.
 
     Parameters
@@ -210,53 +244,26 @@ class JdbcDatabase:
 
     url: str
     schema: str | None = None
-    table: str = "{table}"
     user: str | None = None
     password: str | None = field(default=None, repr=False)
     options: Mapping[str, str] = field(default_factory=dict, repr=False, hash=False)
-    deletes: Literal["hard", "soft"] = "hard"
-    deleted_column: str = DELETED_AT
-    max_tables: int = MAX_TABLES
-    max_columns: int = MAX_COLUMNS
-    on_question: OnQuestion = field(default="guess", kw_only=True)
-    verify: Verify | None = field(default=None, kw_only=True, hash=False)
     of: ClassVar[type[TableTarget]] = JdbcTarget
 
     @property
     def address(self) -> str:
-        """Where the tables are: the url without its parameters, and the schema."""
         return " ".join(filter(None, [self.url.partition("?")[0], self.schema]))
 
-    @property
-    def table_options(self) -> TableOptions:
-        """How tables are kept whose options say nothing else."""
-        return TableOptions(
-            deletes=self.deletes, deleted_column=self.deleted_column, verify=self.verify
-        )
-
     def __post_init__(self) -> None:
-        check_template(self.table)
-        TablePolicy.of(self.table_options)  # raises for an option without effect
-        _check_new_tables(self)
+        super().__post_init__()
         self.target("table")  # checks the url
 
     def target(self, name: str) -> TableTarget:
-        """Return the table with this name.
-
-        Raises
-        ------
-        TargetError
-            When the name has a dot, which separates a schema.
-        """
         if "." in name:
             raise TargetError(
                 f"the table name {name!r} has a dot: pass tables={{...: TableOptions(name=...)}}"
             )
         qualified = name if self.schema is None else f"{self.schema}.{name}"
         return JdbcTarget(self.url, qualified, self.user, self.password, self.options)
-
-
-Database = LakeDatabase | JdbcDatabase
 
 
 def lake_target(spark: SparkSession, name: str) -> LakeTarget:
@@ -293,14 +300,6 @@ def _require_short(name: str) -> None:
             f"the table name {name[:40]!r}... has {len(name.encode())} bytes, and a folder's name "
             f"at most {_LONGEST_FOLDER}: pass tables={{...: TableOptions(name=...)}}"
         )
-
-
-def _check_new_tables(database: Database) -> None:
-    for name in ("max_tables", "max_columns"):
-        limit = getattr(database, name)
-        if not isinstance(limit, int) or limit < 1:
-            raise ArgumentError(f"{name} is {limit!r}: pass a number of at least 1")
-    check_choice("on_question", database.on_question, ("fail", "stop_table", "guess"))
 
 
 def check_template(template: str) -> None:

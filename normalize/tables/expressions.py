@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from datetime import datetime, timezone
 from typing import Any
 
@@ -15,11 +16,13 @@ from pyspark.sql.types import StructField
 
 from cdc_formats.errors import ArgumentError
 from cdc_formats.values.schema import backquoted, quote
+from normalize.arguments import refuse
 from normalize.core.output import ROW_KIND
 from normalize.dataframe import require_of_row
 from normalize.decode.last_changes import partial_row
 from normalize.spark.plans import class_of, elements, plan_of
 
+from .layout import in_lower
 from .merge import ABSENT_COLUMN, ADDS, BASE_COLUMN, is_absent
 
 # --------------------------------------------------------------------------------------------------
@@ -77,36 +80,51 @@ def check_expressions(
     ------
     ArgumentError
     """
-    for name in select:
-        if name.lower() in {each.lower() for each in key}:
-            raise ArgumentError(
+    of_key = in_lower(key)
+    refuse(
+        *(
+            (
+                name.lower() in of_key,
                 f"select computes {name!r}, which is part of the primary key: two rows could get one "
                 "key, and a delete may lack what it reads. Declare another type, or compute another "
-                "column"
+                "column",
             )
-    named = {f"select of {name!r}": text for name, text in select.items()}
-    for option, text in (*([("where", where)] if where else ()), *named.items()):
-        try:
-            if option == "where":
-                rows = rows.where(F.expr(text))
+            for name in select
+        )
+    )
+    if where:
+        with _wrong_expression(rows, "where", "a condition on its columns"):
+            require_of_row(rows.where(F.expr(where)), F.expr(where), "where")
+    for name, text in select.items():
+        option = f"select of {name!r}"
+        with _wrong_expression(rows, option, "an expression of a row"):
             require_of_row(rows, F.expr(text), option)
-            computed = [] if option == "where" else elements(_project(rows, text).expressions())
+            computed = elements(_project(rows, text).expressions())
             leaves = (leaf for each in computed for leaf in elements(each.collectLeaves()))
-            of_time = [name for name in map(class_of, leaves) if name.startswith(_OF_TIME)]
-        except AnalysisException as error:
-            # Of a table whose columns are unknown, only the syntax can be checked.
-            if rows.columns or isinstance(error, ParseException):
-                what = (
-                    "a condition on its columns" if option == "where" else "an expression of a row"
+            refuse(
+                *(
+                    (
+                        function.startswith(_OF_TIME),
+                        f"{option} depends on the time or the session ({function}), and a repeated "
+                        "micro-batch would have another value: use the row's columns",
+                    )
+                    for function in map(class_of, leaves)
                 )
-                reason = str(error).strip().splitlines()[0]
-                raise ArgumentError(f"{option} is not {what}: {reason}") from None
-            continue
-        if of_time:
-            raise ArgumentError(
-                f"{option} depends on the time or the session ({of_time[0]}), and a repeated "
-                "micro-batch would have another value: use the row's columns"
             )
+
+
+@contextmanager
+def _wrong_expression(rows: DataFrame, option: str, what: str) -> Iterator[None]:
+    """Raise an error of Spark's analysis as one of an option.
+
+    Of a table whose columns are unknown, only the syntax can be checked.
+    """
+    try:
+        yield
+    except AnalysisException as error:
+        if rows.columns or isinstance(error, ParseException):
+            reason = str(error).strip().splitlines()[0]
+            raise ArgumentError(f"{option} is not {what}: {reason}") from None
 
 
 def _project(rows: DataFrame, expression: str) -> Any:

@@ -36,6 +36,7 @@ from msgspec.structs import replace
 
 from cdc_formats.topics.client import TopicDescription
 from cdc_formats.values.schema import columns as to_columns
+from normalize.arguments import refuse
 from normalize.core.guard import (
     Expected,
     PartitionSummary,
@@ -192,47 +193,45 @@ def checked_facts(
     SyncError
         When the micro-batch contradicts a fact.
     """
-    if kept.target and kept.target != seen.target:
-        raise SyncError(
-            f"its rows are in the target {kept.target!r}, and its target is now {seen.target!r}: "
-            "pass its earlier name (sync_database: in tables=), or rename the target, and write its "
-            "name into "
-            f"{file}"
-        )
     # Without a target, the file is new.
     changed = changed_mask(kept.masks, seen.masks, columns) if kept.target else None
-    if changed:
-        raise SyncError(
+    refuse(
+        (
+            kept.target and kept.target != seen.target,
+            f"its rows are in the target {kept.target!r}, and its target is now {seen.target!r}: "
+            "pass its earlier name (sync_database: in tables=), or rename the target, and write its "
+            f"name into {file}",
+        ),
+        (
+            changed,
             f"{changed} when the rows in its target were written: set it back; or delete its file "
-            f"{file} and its target, and read its topics again"
-        )
+            f"{file} and its target, and read its topics again",
+        ),
+        error=SyncError,
+    )
     require_same_positions(kept.position_column, seen.position_column, file)
     require_same_options(kept.options, seen.options, file)
     earlier = set(map(_folded, kept.source_keys))
     other = sorted({names for names in seen.source_keys if _folded(names) not in earlier})
-    if not earlier:
-        # A key that is part of the table's key distinguishes no more rows than it.
-        other_rows = (
-            []
-            if user_key
-            else [names for names in other if not _folded(names) <= _folded(primary_key)]
-        )
-        keys = tuple(other)
-    else:
-        other_rows, keys = other, kept.source_keys
-    if other_rows:
-        was = " or ".join(map(_shown, kept.source_keys)) or _shown(primary_key)
-        raise SyncError(
-            f"the primary key of its source was {was}, and its records now name "
-            f"{_shown(other_rows[0])}: different rows would become one, or old rows would stay. "
-            "Delete its file and its target, and read its topics again; or, if "
-            f"{_shown(primary_key)} still identifies its rows, add {list(other_rows[0])!r} to "
-            f"source_keys in {file}"
-        )
+    was = " or ".join(map(_shown, kept.source_keys)) or _shown(primary_key)
+    refuse(
+        *(
+            (
+                # A key that is part of the table's key distinguishes no more rows than it.
+                earlier or not (user_key or _folded(names) <= _folded(primary_key)),
+                f"the primary key of its source was {was}, and its records now name "
+                f"{_shown(names)}: different rows would become one, or old rows would stay. Delete "
+                f"its file and its target, and read its topics again; or, if {_shown(primary_key)} "
+                f"still identifies its rows, add {list(names)!r} to source_keys in {file}",
+            )
+            for names in other
+        ),
+        error=SyncError,
+    )
     return replace(
         kept,
         target=seen.target,
-        source_keys=keys,
+        source_keys=kept.source_keys or tuple(other),
         topics=tuple(sorted({*kept.topics, *seen.topics})),
         masks=seen.masks,
         position_column=seen.position_column or kept.position_column,
@@ -277,13 +276,18 @@ def require_same_options(before: Mapping[str, str], now: Mapping[str, str], file
     ------
     SyncError
     """
-    for name, value in before.items():
-        if value != now.get(name, "") and (value or name == "where"):
-            raise SyncError(
+    refuse(
+        *(
+            (
+                value != now.get(name, "") and (value or name == "where"),
                 f"{name} is {now.get(name) or None!r}, and was {value or None!r} when the rows in "
                 f"its target were written: set it back; or delete its file {file} and its target, "
-                "and read its topics again"
+                "and read its topics again",
             )
+            for name, value in before.items()
+        ),
+        error=SyncError,
+    )
 
 
 def checked_guard(

@@ -202,8 +202,7 @@ def version_changes(
     }
     compared = {short: kind for short, kind in values.items() if short not in grouping}
     tracked_values = {names[name]: values[names[name]] for name in tracked if name not in keys}
-    placed = _placed(events, grouping, list(compared))
-    ended = _with_versions(placed, grouping, tracked_values)
+    ended = _with_versions(_placed(events, grouping, list(compared)), grouping, tracked_values)
     kind = _row_kind(compared)
     if one_partition:
         # Sequence values are compared by this field first: two partitions of a key are next to each

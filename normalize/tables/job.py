@@ -15,6 +15,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Collection, Iterable
+from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import cache, partial
@@ -36,7 +37,7 @@ from cdc_formats.errors import (
 from cdc_formats.events import Ignored
 from cdc_formats.values.masks import Masks
 from cdc_formats.values.schema import Column, quote
-from normalize.arguments import names_of
+from normalize.arguments import names_of, refuse
 from normalize.core.arrow import spark_ddl
 from normalize.core.guard import Expected, Identity
 from normalize.core.output import ROW_KIND
@@ -57,6 +58,7 @@ from .changes import (
     ArrowChanges,
     ChangeOptions,
     PassSummary,
+    TableDecoder,
     table_changes,
     written_fields,
 )
@@ -85,11 +87,11 @@ from .route import Router, TableSummary
 from .schema import (
     Record,
     TableSchema,
-    how_to_widen,
     ignored_arguments,
     next_schema,
     open_types,
     questions_text,
+    spark_field,
     wider_column,
     with_options,
 )
@@ -131,10 +133,13 @@ class TableRecords:
         on the driver, with the columns of `RECORD_DDL`.
     summary : TableSummary
         What a router found of them; without a router only the name of the table.
+    decoded : bool
+        Whether tasks decoded them by `TableJob.decoder`, and the rows are their changes.
     """
 
     rows: DataFrame | pa.Table
     summary: TableSummary
+    decoded: bool = False
 
     def samples(self, shard_of: Callable[[str, Record], str] | None) -> dict[str, list[Record]]:
         """Return each shard's records from which a schema is inferred, in the order of the topic.
@@ -145,6 +150,8 @@ class TableRecords:
             Returns the shard of a topic's record; None: there is only one.
         """
         table = self.rows
+        if self.decoded:
+            return {}
         if not isinstance(table, pa.Table):
             values = table.where("sample").select("ipc").toArrow()
             table = pa.Table.from_batches(batches_in(values.column(0)))
@@ -156,9 +163,10 @@ class TableRecords:
             ordered.column(name).to_pylist() for name in ("key", "value", "topic")
         )
         samples = dict[str, list[Record]]()
-        for topic, *record in zip(topics, keys, values, headers, strict=True):
-            of = self.summary.table if shard_of is None else shard_of(topic, tuple(record))
-            samples.setdefault(of, []).append(tuple(record))
+        for topic, *parts in zip(topics, keys, values, headers, strict=True):
+            record = tuple(parts)
+            shard = self.summary.table if shard_of is None else shard_of(topic, record)
+            samples.setdefault(shard, []).append(record)
         return samples
 
 
@@ -202,6 +210,8 @@ class TableJob:
         Whether columns are written whose types are guesses.
     schema : TableSchema
         Without columns until the table's first micro-batch.
+    decoder : TableDecoder or None
+        What decoded the last micro-batch of a router.
     records : int
         The records that were applied since the query started.
     lost : int
@@ -219,6 +229,7 @@ class TableJob:
     routed: bool
     guesses: bool
     schema: TableSchema
+    decoder: TableDecoder | None = field(default=None, repr=False)
     maintainer: Maintainer = field(default_factory=Maintainer, repr=False)
     verifier: TablesVerifier = field(default_factory=TablesVerifier, repr=False)
     records: int = 0
@@ -298,9 +309,9 @@ class TableJob:
         text : str
             The same for ``cdc status``.
         """
-        facts = msgspec.structs.replace(self.schema.facts, verified=verified, verifying=verifying)
-        if facts != self.schema.facts:
-            self._keep(msgspec.structs.replace(self.schema, facts=facts))
+        schema = self.schema.with_facts(verified=verified, verifying=verifying)
+        if schema != self.schema:
+            self._keep(schema)
         if (batch := running_batch(self.query.spark)) is not None:
             show_in_checkpoint(self.query.spark, batch, PROOFS, self.table, progress=text)
             gauges = {"table_differences": float(different)}
@@ -315,26 +326,55 @@ class TableJob:
         sink = self.sink(self.target_name())
         if not self._decide_schema(records, sink):
             return
-        plan = self.plan(self.schema)
-        self._note_decoder(plan)
-        position, ids = self.policy.position_column, dict[str, str]()
-        if position is not None and not plan.positions:
-            described = self.query.topics(records.summary.topics)
-            ids = {name: topic.topic_id for name, topic in described.items()}
-        options = ChangeOptions(self.policy.shard, self.policy.is_history, position, ids)
+        decoder = self.decoder if records.decoded else None
+        if decoder is None:
+            decoder = self._decoder(records.summary)
+        plan, options = decoder.plan, decoder.options
         typed = options.every or self.policy.is_computed or isinstance(records.rows, pa.Table)
         most_bytes = None if typed or not sink.takes_arrow else most_changes()
-        with table_changes(records.rows, plan, options, most_bytes) as changes:
-            rows, result = changes
-            guard = self._checked(result, plan)
-            facts = msgspec.structs.replace(self.schema.facts, guard=guard)
+        with (
+            nullcontext(decoder.changes(records.rows))
+            if records.decoded
+            else table_changes(records.rows, plan, options, most_bytes)
+        ) as (rows, result):
+            facts = self._checked(result, plan)
             if result.rows:
                 columns = self._write(rows, plan, sink, options)
                 facts = msgspec.structs.replace(facts, written=True, columns=columns)
             # After the rows: until then, the micro-batch is compared with the state before it.
             if facts != self.schema.facts:
                 self._keep(msgspec.structs.replace(self.schema, facts=facts))
+        if self.routed:
+            seen = records.summary
+            self.decoder = decoder.with_seen(
+                names=seen.names, topics=seen.topics, kinds=seen.kinds, absent=seen.absent
+            )
         self._report(result, sink.written, time.monotonic() - started)
+
+    def _decoder(self, summary: TableSummary) -> TableDecoder:
+        """Return what decodes a micro-batch, whose columns the table's schema has."""
+        plan = self.plan(self.schema)
+        self._note_decoder(plan)
+        position, ids = self.policy.position_column, dict[str, str]()
+        if position is not None and not plan.positions:
+            described = self.query.topics(summary.topics)
+            ids = {name: topic.topic_id for name, topic in described.items()}
+        options = ChangeOptions(self.policy.shard, self.policy.is_history, position, ids)
+        known = self.decoder
+        if known is not None and (known.plan, known.options) == (plan, options):
+            return known
+        return TableDecoder(plan, options, frozenset(self.schema.names))
+
+    def decodes(self, summary: TableSummary) -> bool:
+        """Return whether the decoder is that of the table's schema, and tasks decoded all by it."""
+        decoder, schema = self.decoder, self.schema
+        return (
+            decoder is not None
+            and not summary.undecoded
+            and summary.topics <= decoder.topics
+            and (decoder.plan.columns, decoder.plan.unique_key)
+            == (schema.columns, schema.primary_key)
+        )
 
     def _note_decoder(self, plan: DecodePlan) -> None:
         """Log which decoder reads a new plan, and keep it for ``cdc status``."""
@@ -342,8 +382,7 @@ class TableJob:
             return
         self._noted, text, spark = plan, decoder_of(plan), self.query.spark
         _log.info("%s is decoded by %s", self.table, text)
-        if (batch := running_batch(spark)) is not None:
-            show_in_checkpoint(spark, batch, DECODERS, self.table, decoder=text)
+        show_in_checkpoint(spark, running_batch(spark), DECODERS, self.table, decoder=text)
 
     def sink(self, name: str) -> Sink:
         """Return what writes the target with a name, or a table beside it, in this run."""
@@ -390,8 +429,8 @@ class TableJob:
             schema = self._with_facts(schema, summary.source_keys, summary.topics)
             self._say(f"new table, {schema.described()}")
         elif added:
-            facts = msgspec.structs.replace(schema.facts, masks=self._masks(schema).facts)
-            schema = msgspec.structs.replace(schema, facts=facts)
+            masks = self._masks(schema).facts
+            schema = schema.with_facts(masks=masks)
             self._keep(schema)
             self._say(f"new columns, {', '.join(map(str, added))}")
         self._schema_changes += bool(added)
@@ -448,8 +487,9 @@ class TableJob:
         self.schema = schema
 
     def _say(self, text: str) -> None:
-        file = self.query.store.file(self.table)
-        _log.warning("%s: %s. Edit %s to change it", self.table, text, file)
+        _log.warning(
+            "%s: %s. Edit %s to change it", self.table, text, self.query.store.file(self.table)
+        )
 
     def _open_questions(self, schema: TableSchema, known: Collection[str] = ()) -> dict[str, str]:
         return open_types(schema, self.policy, self._masks(schema), known)
@@ -490,8 +530,19 @@ class TableJob:
         columns = wider_column(text, self.schema, samples, self.query.format)
         if columns is None or self._masks(self.schema).kind(columns[0].name) is not None:
             return text
-        sink, file = self.sink(self.target_name()), self.query.store.file(self.table)
-        return f"{text}. {how_to_widen(sink, columns, self.schema, file)}"
+        (column, wide), sink = columns, self.sink(self.target_name())
+        in_key = column.name in self.schema.primary_key
+        statements = sink.widen(spark_field(column), spark_field(wide), in_key=in_key)
+        then = (
+            f"run {'; '.join(statements)}"
+            if statements
+            else f"convert the column of {sink.table}, whose format has no statement for it"
+        )
+        file = self.query.store.file(self.table)
+        return (
+            f"{text}. To widen the column, write {str(wide)!r} into {file}, {then}, and restart the "
+            "query"
+        )
 
     # ----------------------------------------------------------------------------------------------
     # check what the user says
@@ -527,7 +578,7 @@ class TableJob:
         else:
             written = (column for column in policy.declared if policy.writes(column.name))
             kept = TableSchema(self.table, tuple(written), key)
-        position, positions = self.policy.position_column, kept.facts.position_column
+        position, positions = policy.position_column, kept.facts.position_column
         if positions and position is None:
             _log.warning(
                 "%s: position_column is not set, and its rows have positions in %r: rows that "
@@ -537,7 +588,7 @@ class TableJob:
             )
         with wrong_options(argument):
             require_same_positions(positions, position or "", file)
-            require_same_options(kept.facts.options, self.policy.facts, file)
+            require_same_options(kept.facts.options, policy.facts, file)
             self.require_usable(kept)
 
     def require_usable(self, schema: TableSchema) -> None:
@@ -555,9 +606,9 @@ class TableJob:
         """
         if schema.columns and schema.columns == self._usable:
             return
-        require_free_names(schema, self.policy, self.remedy)
-        require_written(schema, self.policy, self.of)
         policy = self.policy
+        require_free_names(schema, policy, self.remedy)
+        require_written(schema, policy, self.of)
         if policy.is_computed:
             columns = schema.columns and result_columns(schema.columns, self._masks(schema))
             shard = [] if policy.shard is None or not columns else [policy.shard]
@@ -573,8 +624,9 @@ class TableJob:
         ChangelogError
         """
         self.require_usable(schema)
-        spec = self.required_columns(self._fields(schema), self._key(schema))
-        self.sink(self.target_name()).needed(spec)
+        self.sink(self.target_name()).needed(
+            self.required_columns(self._fields(schema), self._key(schema))
+        )
 
     # ----------------------------------------------------------------------------------------------
     # the changes
@@ -626,25 +678,24 @@ class TableJob:
             native=decodes_natively(query.kafka),
         )
 
-    def _checked(self, seen: PassSummary, plan: DecodePlan) -> GuardFacts:
-        """Return the guard's facts after a micro-batch, whose records contradict nothing kept."""
-        batch = running_batch(self.query.spark)
-        kept = self.schema.facts.guard
+    def _checked(self, seen: PassSummary, plan: DecodePlan) -> TableFacts:
+        """Return the table's facts after a micro-batch, whose records contradict nothing kept."""
         topics = {each.topic for each in seen.partitions}
-        described = {
-            topic: each for topic, each in self.query.topics(topics).items() if topic in topics
-        }
-        expected = Expected(Identity() if self.routed else plan.identity, described)
-        guard = checked_guard(
-            kept if batch is not None else GuardFacts(),
-            seen.partitions,
-            expected,
-            query="" if batch is None else batch.query,
-            batch=0 if batch is None else batch.number,
+        described = self.query.topics(topics)
+        expected = Expected(
+            Identity() if self.routed else plan.identity,
+            {topic: each for topic, each in described.items() if topic in topics},
         )
+        batch, kept = running_batch(self.query.spark), self.schema.facts.guard
+        if batch is None:
+            # No query reads the records: they are compared with each other.
+            checked_guard(GuardFacts(), seen.partitions, expected, query="", batch=0)
+        else:
+            number = batch.number
+            kept = checked_guard(kept, seen.partitions, expected, query=batch.query, batch=number)
         if not self.routed:
             self._with_facts(self.schema, seen.source_keys, topics)
-        return kept if batch is None else guard
+        return msgspec.structs.replace(self.schema.facts, guard=kept)
 
     # ----------------------------------------------------------------------------------------------
     # change the table, and write the changes
@@ -682,8 +733,8 @@ class TableJob:
                 TableSpec.of(self.policy, fields, self._key(self.schema), validity=validity),
                 written=self.schema.facts.columns,
             )
-            tracked = self.policy.track_history
-            ApplyVersions(spec, (PLACE,), tracked, one_partition=True)(changes, sink)
+            history = ApplyVersions(spec, (PLACE,), self.policy.track_history, one_partition=True)
+            history(changes, sink)
         else:
             spec = self._write_last(rows, sink, written_fields(plan, options))
         sink.table.refresh(self.query.user_session)
@@ -776,18 +827,18 @@ class TableJob:
 
     def _report(self, result: PassSummary, written: Written | None, seconds: float) -> None:
         """Warn of records that were not applied, and publish what was."""
-        counts, records = result.counts, result.counts.get("RECORDS") or 0
-        dropped = {name: counts[name] for name in _NOT_APPLIED if counts.get(name)}
+        counts, records, torn = result.counts, result.counts.get("RECORDS") or 0, result.torn
+        dropped = [name for name in _NOT_APPLIED if counts.get(name)]
         if dropped:
-            shown = (f"{number} records not applied ({name})" for name, number in dropped.items())
+            shown = (f"{counts[name]} records not applied ({name})" for name in dropped)
             _log.warning("%s: %s", self.table, ", ".join(shown))
-        if counts.get(WITHOUT_POSITION):
-            text = (
+        if number := counts.get(WITHOUT_POSITION):
+            _log.warning(
                 "%s: %s changes have no position in the source's log, and replace their rows as "
-                "they arrive"
+                "they arrive",
+                self.table,
+                number,
             )
-            _log.warning(text, self.table, counts[WITHOUT_POSITION])
-        torn = result.torn
         if torn and self.policy.position_column is None and not self._warned_of_torn:
             self._warned_of_torn = True
             _log.warning(
@@ -802,27 +853,26 @@ class TableJob:
             )
         self.records += records
         if records:
-            bad = {name: counts[name] for name in BAD_RECORDS if counts.get(name)}
-            stamps, now = (
-                zip(("oldest", "newest"), result.stamps or (), strict=False),
-                time.time(),
+            now, stamps = time.time(), zip(("oldest", "newest"), result.stamps or (), strict=False)
+            self._publish(
+                records=records,
+                rows=result.rows,
+                bad={name: counts[name] for name in dropped if name in BAD_RECORDS},
+                lag={of: now - stamp / 1000 for of, stamp in stamps},
+                torn=torn,
+                **({} if written is None else written._asdict()),
             )
-            lag = {of: now - stamp / 1000 for of, stamp in stamps}
-            writer = {} if written is None else written._asdict()
-            self._publish(records=records, rows=result.rows, bad=bad, lag=lag, torn=torn, **writer)
         _log.info("%s: %s records applied in %.1f s", self.table, records, seconds)
 
     def _publish(self, **progress: Any) -> None:
-        batch = running_batch(self.query.spark)
-        if batch is not None:
-            questions = len(self._open_questions(self.schema)) if self.owns_target else 0
+        if (batch := running_batch(self.query.spark)) is not None:
             publish(
                 TableProgress(
                     query=batch.query,
                     table=self.table,
                     batch=batch.number,
                     schema_changes=self._schema_changes,
-                    open_questions=questions,
+                    open_questions=len(self._open_questions(self.schema)) * self.owns_target,
                     **progress,
                 )
             )
@@ -838,19 +888,28 @@ def require_free_names(
     ------
     SyncError
     """
-    reserved = (ROW_KIND, ABSENT_COLUMN, BASE_COLUMN, PLACE, SUMMARY)
-    versions = (START_AT, END_AT) if policy.is_history else ()
+    of_query = (ROW_KIND, ABSENT_COLUMN, BASE_COLUMN, PLACE, SUMMARY)
+    of_history = (START_AT, END_AT) if policy.is_history else ()
     own = [
-        *((name, "a column of the query", "exclude_columns") for name in reserved),
-        *((name, "a column of a history", "exclude_columns") for name in versions),
+        *((name, "a column of the query", "exclude_columns") for name in of_query),
+        *((name, "a column of a history", "exclude_columns") for name in of_history),
         (policy.position_column, "position_column", "position_column"),
         (policy.deleted_column, "deleted_column", "deleted_column"),
         (policy.shard_column, "shard_column", "shard_column"),
     ]
     names = {name.lower(): name for name in {*schema.names, *schema.primary_key, *policy.select}}
-    for name, what, option in own:
-        if name is not None and (taken := names.get(name.lower())):
-            raise SyncError(f"its column {quote(taken)} has the name of {what}: {remedy(option)}")
+    refuse(
+        *(
+            (
+                name.lower() in names,
+                f"its column {quote(names.get(name.lower(), name))} has the name of {what}: "
+                f"{remedy(option)}",
+            )
+            for name, what, option in own
+            if name is not None
+        ),
+        error=SyncError,
+    )
 
 
 def require_written(schema: TableSchema, policy: TablePolicy, of: type[TableTarget]) -> None:

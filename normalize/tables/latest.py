@@ -33,9 +33,10 @@ import pyarrow.compute as pc
 from pyspark.sql import Column as SparkColumn, DataFrame, functions as F
 from pyspark.sql.types import StructField
 
-from cdc_formats.errors import ArgumentError, ChangelogError, MissingFieldError
+from cdc_formats.errors import ChangelogError, MissingFieldError
 from cdc_formats.events import SHORT_STRINGS
 from cdc_formats.values.schema import backquoted
+from normalize.arguments import refuse
 from normalize.core.output import ROW_KIND
 from normalize.dataframe import ONE_TO_ONE, ROW_BY_ROW, is_native
 from normalize.spark.plans import Node, class_of, elements, plan_of, rows_of
@@ -234,13 +235,7 @@ def check(latest: DataFrame, keys: Sequence[str], order_by: Sequence[str]) -> in
     summary = latest.agg(F.count(F.lit(1)).alias("keys"), *flags, *nulls).first()
     assert summary is not None  # an aggregate without groups is one row
     null_keys = [name for index, name in enumerate(keys) if summary[f"null{index}"]]
-    _require_known(
-        order_by,
-        null_keys,
-        unkinded=summary["unkinded"],
-        unplaced=summary["unplaced"],
-        ambiguous=summary["ambiguous"],
-    )
+    _require_known(order_by, null_keys, **{flag: summary[flag] for flag in _FLAGS})
     return int(summary["keys"])
 
 
@@ -253,33 +248,34 @@ def _require_known(
     ambiguous: bool,
 ) -> None:
     """Raise the error of `check` for the first of these that is true."""
-    if unkinded:
-        raise ArgumentError(
+    refuse(
+        (
+            unkinded,
             f"a row has no {ROW_KIND} (a corrupt record or a control event), or one other than "
-            f"{', '.join(SHORT_STRINGS)}: filter such rows out, df.where('{ROW_KIND} IS NOT NULL')"
+            f"{', '.join(SHORT_STRINGS)}: filter such rows out, df.where('{ROW_KIND} IS NOT NULL')",
         )
+    )
     for name in nulls:
         raise MissingFieldError(f"`{name}` is part of the primary key and is null", field="row")
-    if unplaced:
-        raise ChangeOrderError(
+    refuse(
+        (
+            unplaced,
             f"a column of {list(order_by)}, which order the changes, is NULL in a row: order by "
-            "columns without NULL"
-        )
-    if ambiguous:
-        raise ChangeOrderError(
-            _AMBIGUOUS_ORDER.format(list(order_by)) if order_by else _SEVERAL_PARTITIONS
-        )
-
-
-_AMBIGUOUS_ORDER = (
-    "two rows of one key have the same values in {}, which order its changes: add a column that "
-    "differs, such as offset"
-)
-_SEVERAL_PARTITIONS = (
-    "the rows of one key are in several partitions of the DataFrame, and so their order is "
-    "unknown: read the topic with ChangelogNormalize (source_duplicates=True), or pass "
-    "order_by=[...] with columns that increase with each change of a key"
-)
+            "columns without NULL",
+        ),
+        (
+            ambiguous and order_by,
+            f"two rows of one key have the same values in {list(order_by)}, which order its "
+            "changes: add a column that differs, such as offset",
+        ),
+        (
+            ambiguous,
+            "the rows of one key are in several partitions of the DataFrame, and so their order is "
+            "unknown: read the topic with ChangelogNormalize (source_duplicates=True), or pass "
+            "order_by=[...] with columns that increase with each change of a key",
+        ),
+        error=ChangeOrderError,
+    )
 
 
 # --------------------------------------------------------------------------------------------------

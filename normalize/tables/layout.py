@@ -22,7 +22,7 @@ from typing import NamedTuple
 
 from cdc_formats.errors import ArgumentError
 from cdc_formats.values.schema import backquoted, name_parts
-from normalize.arguments import names_of
+from normalize.arguments import names_of, refuse
 
 Properties = Mapping[str, str | bool | int]
 GENERATED = {
@@ -113,8 +113,11 @@ class Layout:
             name: str(value).lower() if isinstance(value, bool) else str(value)
             for name, value in of.items()
         }
-        fields = tuple(map(PartitionField.of, names_of(partition_by)))
-        return cls(fields, names_of(cluster_by), tuple(properties.items()))
+        return cls(
+            tuple(map(PartitionField.of, names_of(partition_by))),
+            names_of(cluster_by),
+            tuple(properties.items()),
+        )
 
     def or_of(self, database: Layout, columns: Collection[str]) -> Layout:
         """Return the layout of a table, with what it does not say from its database.
@@ -128,8 +131,8 @@ class Layout:
             order if {*in_lower(order)} <= has else (),
         )
         laid = self if self.partition_by or self.cluster_by else default
-        merged = {**dict(database.properties), **dict(self.properties)}
-        return replace(laid, properties=tuple(merged.items()))
+        properties = dict(database.properties) | dict(self.properties)
+        return replace(laid, properties=tuple(properties.items()))
 
     def require_columns(self, columns: Collection[str]) -> None:
         """Raise an error for a column that the table lacks.
@@ -139,15 +142,18 @@ class Layout:
         ArgumentError
         """
         has = {*in_lower(columns)}
-        for option, names in (
-            ("partition_by", [each.column for each in self.partition_by]),
-            ("cluster_by", self.cluster_by),
-        ):
-            if lost := [name for name in names if name.lower() not in has]:
-                raise ArgumentError(
-                    f"{option} has {lost[0]!r}, which is not one of the columns: "
-                    f"{', '.join(columns)}"
+        fields = [each.column for each in self.partition_by]
+        options = {"partition_by": fields, "cluster_by": self.cluster_by}
+        refuse(
+            *(
+                (
+                    name.lower() not in has,
+                    f"{option} has {name!r}, which is not one of the columns: {', '.join(columns)}",
                 )
+                for option, names in options.items()
+                for name in names
+            )
+        )
 
 
 NO_LAYOUT = Layout()

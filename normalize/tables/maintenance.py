@@ -144,8 +144,8 @@ def _maintain_iceberg(
     table = ".".join(map(backquoted, rest)).replace("\\", "\\\\").replace("'", "\\'")
 
     def call(procedure: str, more: str = "") -> list[Row]:
-        arguments = f"table => '{table}'{more}"
-        return spark.sql(f"CALL {backquoted(catalog)}.system.{procedure}({arguments})").collect()
+        called = f"{backquoted(catalog)}.system.{procedure}(table => '{table}'{more})"
+        return spark.sql(f"CALL {called}").collect()
 
     if options.compact:
         (row,) = call("rewrite_data_files")
@@ -179,8 +179,7 @@ def _oldest_kept(
     )
     kept = snapshots.where("query" + (" IS NOT NULL" if not query else f" = '{query}'"))
     stamps = [row[0] for row in kept.select("last.at").collect()]
-    expired = now - age
-    return min([expired, *(datetime.fromtimestamp(each / 1000, timezone.utc) for each in stamps)])
+    return min([now - age, *(datetime.fromtimestamp(each / 1000, timezone.utc) for each in stamps)])
 
 
 def _compacted(removed: int, added: int) -> str:

@@ -150,15 +150,6 @@ class MergePlan:
     completed: Mapping[str, Sql]
     clauses: tuple[Clause, ...]
 
-    def values(self, clause: Clause) -> dict[str, Sql]:
-        """Return the values of a clause, with the completed ones of the changes."""
-        if clause.kind == "insert":
-            return clause.values
-        return {
-            name: self.completed.get(name, value) if value == _changed(name) else value
-            for name, value in clause.values.items()
-        }
-
 
 def merge_plan(
     names: Iterable[str],
@@ -233,8 +224,8 @@ def _removal(deleted: str | None, position: str | None) -> Clause:
         # The first delete counts, also if its micro-batch is repeated.
         first = _and(Sql(_REMOVED), Sql("{} IS NULL", (("t", deleted),)))
         return Clause("update", first, {deleted: _changed(deleted)})
-    earliest = Sql("coalesce({}, {})", _both(deleted))
-    return Clause("update", Sql(_REMOVED), {deleted: earliest, position: _changed(position)})
+    times = {deleted: Sql("coalesce({}, {})", _both(deleted)), position: _changed(position)}
+    return Clause("update", Sql(_REMOVED), times)
 
 
 def _changed(name: str) -> Sql:
@@ -278,7 +269,14 @@ class SparkSql:
             when = clause.when.render(self.column)
             if plan.position is not None and clause.kind != "insert":
                 when = f"NOT coalesce({self.redelivery(plan.position)}, false) AND {when}"
-            values = {name: each.render(self.column) for name, each in plan.values(clause).items()}
+            # An update has the completed values of partial rows.
+            completed = {} if clause.kind == "insert" else plan.completed
+            values = {
+                name: (completed.get(name, value) if value == _changed(name) else value).render(
+                    self.column
+                )
+                for name, value in clause.values.items()
+            }
             if clause.fails is not None:
                 # In a value, since it is computed only for rows that are written.
                 first = next(iter(values))

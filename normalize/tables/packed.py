@@ -62,23 +62,6 @@ def unpacked(values: DataFrame, schema: StructType) -> DataFrame:
     return values.select("ipc").mapInArrow(unpack, schema)
 
 
-def in_utc(table: pa.Table) -> pa.Table:
-    """Return rows whose times are in UTC, as in files: Spark's have the session's time zone."""
-    return table.cast(pa.schema([each.with_type(_in_utc(each.type)) for each in table.schema]))
-
-
-def _in_utc(kind: pa.DataType) -> pa.DataType:
-    if pa.types.is_timestamp(kind):
-        return pa.timestamp("us", kind.tz and "UTC")
-    if pa.types.is_struct(kind):
-        return pa.struct([each.with_type(_in_utc(each.type)) for each in kind.fields])
-    if pa.types.is_map(kind):
-        return pa.map_(_in_utc(kind.key_type), _in_utc(kind.item_type))
-    if pa.types.is_list(kind):
-        return pa.list_(kind.value_field.with_type(_in_utc(kind.value_type)))
-    return kind
-
-
 def _packed(batches: Iterator[pa.RecordBatch], *, compute: Pass) -> Iterator[pa.RecordBatch]:
     waiting, size, total = list[pa.RecordBatch](), 0, 0
     for batch in compute(batches):

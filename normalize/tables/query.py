@@ -138,8 +138,11 @@ class Query:
 
     def records(self) -> DataFrame:
         """Return the stream of Kafka's records."""
-        reader = self.user_session.readStream.format("kafka")
-        return load_kafka(reader.options(**self.kafka, includeHeaders="true"))
+        return load_kafka(
+            self.user_session.readStream.format("kafka").options(
+                **self.kafka, includeHeaders="true"
+            )
+        )
 
     def records_between(self, start: Offsets, end: Offsets) -> DataFrame:
         """Return the records of some offsets, by topic and partition."""
@@ -154,8 +157,9 @@ class Query:
             "endingOffsets": end,
         }
         texts = {name: msgspec.json.encode(value).decode() for name, value in ranges.items()}
-        reader = self.spark.read.format("kafka")
-        return load_kafka(reader.options(**kafka, **texts, includeHeaders="true"))
+        return load_kafka(
+            self.spark.read.format("kafka").options(**kafka, **texts, includeHeaders="true")
+        )
 
 
 @dataclass
@@ -212,8 +216,9 @@ class KnownTopics:
                 self._warned = True
                 _log.warning("%s %s", UNKNOWN_IDS, self.monitor.problem)
             if self._batch is None:
-                stopped = seconds_since_commit(self.spark, batch)
-                self.monitor.warn_of_lost_deletes(stopped, tombstones=self.tombstones)
+                self.monitor.warn_of_lost_deletes(
+                    seconds_since_commit(self.spark, batch), tombstones=self.tombstones
+                )
             self._batch, self._seen = batch, self._seen | topics | described.keys()
             kept = self._kept or self.store.read_query()
             self._kept = checked_topics(kept, batch.query, described, self.address)

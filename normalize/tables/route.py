@@ -3,15 +3,18 @@
 A message names its table (`Format.table_identity`). Where it does not, and where a record without a
 value is a delete, the topic is the table.
 
-The pass packs the records of each table: Spark moves few values, and no column of a record. It
-returns these columns, and in the end a row for each table of the task, in which only ``small`` and
+The pass packs the records of each table: Spark moves few values, and no column of a record. Where
+the driver sends a table's decoder, the pass decodes them too, and packs their changes. It returns
+these columns, and in the end a row for each table of the task, in which only ``small`` and
 ``summary`` are set:
 
 ============  ===================================================================================
 column        content
 ============  ===================================================================================
 ``table``     the source table (`source_id`), of shards the table that they are merged into
-``ipc``       records of the table, in the task's order: Arrow IPC with the columns of `RECORD_DDL`
+``ipc``       records of the table, in the task's order: Arrow IPC with the columns of `RECORD_DDL`,
+              or ``decoded`` ones: changes as `TableDecoder` returns them
+``decoded``   whether they are changes
 ``sample``    whether they belong to the sample from which a schema is inferred: the first ones,
               and those with new columns
 ``small``     whether the task's records until these are small; in rows with ``summary``: whether
@@ -25,13 +28,14 @@ lost without it.
 
 from __future__ import annotations
 
+import pickle
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from functools import cached_property
+from dataclasses import dataclass, field
+from functools import cached_property, lru_cache
 from itertools import pairwise
 from operator import attrgetter
-from typing import Any
+from typing import Any, NamedTuple, TypeVar, cast
 
 import msgspec
 import numpy as np
@@ -43,7 +47,7 @@ from cdc_formats.decoder import decode_one, in_record
 from cdc_formats.decoding.envelope import Envelope
 from cdc_formats.decoding.rows import RowConverter
 from cdc_formats.decoding.shapes import row_struct
-from cdc_formats.errors import DecodeError
+from cdc_formats.errors import ChangelogError, DecodeError
 from cdc_formats.events import Event, Headers, Ignored, RowKind
 from cdc_formats.format import Format
 from cdc_formats.message_format import names_in_row, table_reader
@@ -59,6 +63,7 @@ from normalize.decode.columnar.messages import names_reader
 from normalize.kafka.dead_letter import send
 from normalize.worker import worker
 
+from .changes import TableDecoder
 from .packed import packed_batches, values_of
 from .table_options import Selection
 
@@ -66,11 +71,14 @@ RECORD_DDL = (
     "key BINARY, value BINARY, topic STRING, partition INT, offset BIGINT, stamp BIGINT, headers "
     "ARRAY<STRUCT<key: STRING, value: BINARY>>"
 )
-ROUTED_DDL = "table STRING, ipc BINARY, sample BOOLEAN, small BOOLEAN, summary BINARY"
+ROUTED_DDL = (
+    "table STRING, ipc BINARY, decoded BOOLEAN, sample BOOLEAN, small BOOLEAN, summary BINARY"
+)
 _ROUTED = pa.schema(
     [
         ("table", pa.string()),
         ("ipc", pa.binary()),
+        ("decoded", pa.bool_()),
         ("sample", pa.bool_()),
         ("small", pa.bool_()),
         ("summary", pa.binary()),
@@ -78,6 +86,8 @@ _ROUTED = pa.schema(
 )
 _MOST_BYTES = 8 << 20
 """About the most bytes of records in one value."""
+_MOST_HELD = 256 << 20
+"""The most bytes of records that a task holds before it decodes them."""
 _SAMPLE = 1_000
 """So many records of a table and task are a sample."""
 _SAMPLE_OF_NEW = 100
@@ -90,6 +100,8 @@ Names = tuple[str | None, ...]
 """The names of a message's table (`Traits.table_identity`)."""
 Table = tuple[str, Names]
 """A topic, and the names of a table in its messages."""
+MessageKind = tuple[str, Names, str]
+"""A topic, the names of a table in its messages, and the shard (`Routed.shard`)."""
 _WITH_ROW = (RowKind.INSERT, RowKind.UPDATE_AFTER)
 
 
@@ -114,6 +126,12 @@ class TableSummary(msgspec.Struct):
         The columns of the source's primary key, as records name them.
     unread : dict of str to str
         The topics with records that cannot be read and stop their table, each with its first error.
+    undecoded : bool
+        Whether a task has left out records, since the table's decoder cannot decode them.
+    kinds : set of MessageKind
+        The messages with a row.
+    absent : set of str
+        The columns that no row has a value of.
     """
 
     table: str
@@ -125,6 +143,9 @@ class TableSummary(msgspec.Struct):
     topics: set[str] = msgspec.field(default_factory=set)
     source_keys: set[tuple[str, ...]] = msgspec.field(default_factory=set)
     unread: dict[str, str] = msgspec.field(default_factory=dict)
+    undecoded: bool = False
+    kinds: set[MessageKind] = msgspec.field(default_factory=set)
+    absent: set[str] = msgspec.field(default_factory=set)
 
     def add(self, other: TableSummary) -> None:
         """Add what another task found."""
@@ -136,6 +157,9 @@ class TableSummary(msgspec.Struct):
         self.topics |= other.topics
         self.source_keys |= other.source_keys
         self.unread = other.unread | self.unread
+        self.undecoded |= other.undecoded
+        self.kinds |= other.kinds
+        self.absent = (self.absent | other.absent) - self.names
 
 
 decode_summary = msgspec.msgpack.Decoder(TableSummary).decode
@@ -316,6 +340,12 @@ class Route:
         Whether such a record stops its table.
     small : int
         The most bytes of a task's records that the driver gets with its summaries.
+    decoders : mapping of str to bytes
+        A pickled `TableDecoder` for each table whose records the pass decodes.
+    most_bytes : int
+        The most bytes of a task's changes.
+    seen : sequence of SeenTable
+        What earlier micro-batches showed of the tables in `decoders`.
     """
 
     format: Format
@@ -324,6 +354,28 @@ class Route:
     dead_letters: Destination | None
     stops_table: bool = False
     small: int = 0
+    decoders: Mapping[str, bytes] = field(default_factory=dict)
+    most_bytes: int = 0
+    seen: Sequence[SeenTable] = ()
+
+
+class SeenTable(NamedTuple):
+    """What earlier records showed of a table, so that a task need not learn it.
+
+    Attributes
+    ----------
+    table : str
+    kinds : collection of MessageKind
+    names : frozenset of str
+        The columns that may have a value.
+    absent : frozenset of str
+        The columns that had none.
+    """
+
+    table: str
+    kinds: Collection[MessageKind]
+    names: frozenset[str]
+    absent: frozenset[str]
 
 
 def route_pass(batches: Iterator[pa.RecordBatch], *, route: Route) -> Iterator[pa.RecordBatch]:
@@ -335,17 +387,17 @@ def route_pass(batches: Iterator[pa.RecordBatch], *, route: Route) -> Iterator[p
         The columns of `RECORD_DDL`.
     route : Route
     """
-    task, left = _Task(route), route.small
+    task, left, known = _Task(route), route.small, _KnownTables(route)
     with worker():
         for batch in batches:
-            records = task.routed(batch)
-            if not records.num_rows:
-                continue
-            tables, samples, values = map(list, zip(*_values(records), strict=True))
-            left -= sum(value.size for value in values)
-            small, nothing = pa.repeat(left >= 0, len(values)), pa.nulls(len(values), pa.binary())
-            columns = [pa.array(tables), values_of(values), pa.array(samples), small, nothing]
-            yield pa.RecordBatch.from_arrays(columns, schema=_ROUTED)
+            values = [
+                (table, packed_batches([records]), False, is_sample)
+                for table, is_sample, records in _by_table(task.routed(batch))
+                if not known.hold(table, records)
+            ]
+            left -= sum(value.size for _, value, *_ in values)
+            yield from _rows(values, small=left >= 0)
+        yield from _rows([*known.decoded(task.summaries)], small=True)
         summaries = [
             {"small": left >= 0, "summary": encode(each)} for each in task.summaries.values()
         ]
@@ -353,21 +405,93 @@ def route_pass(batches: Iterator[pa.RecordBatch], *, route: Route) -> Iterator[p
             yield pa.RecordBatch.from_pylist(summaries, _ROUTED)
 
 
-def _values(records: pa.RecordBatch) -> Iterator[tuple[str, bool, pa.Buffer]]:
-    """Yield packed records: their table, and whether they are of the sample."""
+def _rows(
+    values: Sequence[tuple[str, pa.Buffer, bool, bool]], *, small: bool
+) -> Iterator[pa.RecordBatch]:
+    """Yield rows of the pass, if there are values."""
+    if values:
+        tables, packed, *flags = map(list, zip(*values, strict=True))
+        columns = [pa.array(tables), values_of(packed), *map(pa.array, flags)]
+        columns += [pa.repeat(small, len(values)), pa.nulls(len(values), pa.binary())]
+        yield pa.RecordBatch.from_arrays(columns, schema=_ROUTED)
+
+
+class _KnownTables:
+    """Decodes a task's records of the tables whose decoders the driver sends.
+
+    Parameters
+    ----------
+    route : Route
+    """
+
+    def __init__(self, route: Route) -> None:
+        self.route, self.left = route, _MOST_HELD
+        self.held = {table: list[pa.RecordBatch]() for table in route.decoders}
+
+    def hold(self, table: str, records: pa.RecordBatch) -> bool:
+        """Keep records until the end of the task; False for those of another table.
+
+        All that a task decodes at once become one change of each key.
+        """
+        if table not in self.held:
+            return False
+        self.left -= records.nbytes
+        if self.left >= 0:
+            self.held[table].append(records)
+        return True
+
+    def decoded(
+        self, summaries: Mapping[str, TableSummary]
+    ) -> Iterator[tuple[str, pa.Buffer, bool, bool]]:
+        """Yield the packed changes of each table."""
+        bytes_left = self.route.most_bytes
+        for table, records in self.held.items():
+            if (summary := summaries.get(table)) is None:
+                continue
+            decoder = _decoder(self.route.decoders[table])
+            summary.undecoded = self.left < 0 or not summary.names <= decoder.names
+            if not summary.undecoded:
+                try:
+                    value = packed_batches([*decoder.decoded(iter(records))])
+                except ChangelogError:
+                    # The driver decodes the table again, and says what its error means.
+                    summary.undecoded = True
+                    continue
+                bytes_left -= value.size
+                summary.undecoded = bytes_left < 0
+                yield table, value, True, False
+
+
+@lru_cache(1000)  # a worker's next task has the same decoders
+def _decoder(pickled: bytes) -> TableDecoder:
+    return cast(TableDecoder, pickle.loads(pickled))
+
+
+_Rows = TypeVar("_Rows", pa.Array, pa.RecordBatch)
+
+
+def _at(records: _Rows, indexes: Ints) -> _Rows:
+    """Return records by their indexes; those that follow each other are not copied."""
+    if len(indexes) and (np.diff(indexes) == 1).all():
+        return records.slice(indexes[0], len(indexes))
+    return records.take(pa.array(indexes))
+
+
+def _by_table(records: pa.RecordBatch) -> Iterator[tuple[str, bool, pa.RecordBatch]]:
+    """Yield the records of each table, and whether they are of the sample."""
     tables = records.column("table").dictionary_encode()
     codes = tables.indices.to_numpy()
     sampled = records.column("sample").to_numpy(zero_copy_only=False)
+    if not len(codes):
+        return
     order = np.argsort(codes, kind="stable")
     ends = np.flatnonzero(np.diff(2 * codes[order] + sampled[order])) + 1
-    rows = records.drop_columns(["table", "sample"])
-    if len(tables.dictionary) > 1:
-        rows = rows.take(pa.array(order))
+    rows = _at(records.drop_columns(["table", "sample"]), order)
     most = max(1, len(order) * _MOST_BYTES // max(1, records.nbytes))
     for begin, end in pairwise([0, *ends, len(order)]):
         table, is_sample = tables[order[begin]].as_py(), bool(sampled[order[begin]])
         for at in range(begin, end, most):
-            yield table, is_sample, packed_batches([rows.slice(at, min(most, end - at))])
+            yield table, is_sample, rows.slice(at, min(most, end - at))
 
 
 class KnownRows:
@@ -518,7 +642,13 @@ class _Task:
     @cached_property
     def known(self) -> KnownRows | None:
         """The tables and columns seen before; few records are not worth its compilation."""
-        return KnownRows.of(self.route.format)
+        known = KnownRows.of(self.route.format)
+        if known is not None:
+            for table, kinds, names, absent in self.route.seen:
+                for topic, named, shard in kinds:
+                    routed = Routed(table, 1, names, shard=shard, absent=absent)
+                    self._learn(known, (topic, named), routed)
+        return known
 
     def routed(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """Return the records with their ``table`` and ``sample``; those without rows are counted."""
@@ -529,6 +659,8 @@ class _Task:
             rest = np.flatnonzero(pc.equal(topics, topic).to_numpy(zero_copy_only=False))
             known = self.known if len(rest) >= _FEWEST else None
             step = len(rest) if known is None else 1
+            if known is not None:
+                rest = self._together(batch, topic, rest, known)
             while len(rest):
                 self._one_by_one(batch, rest[:step], known)
                 rest, step = rest[step:], step * 8
@@ -543,7 +675,7 @@ class _Task:
         )
 
     def _one_by_one(self, batch: pa.RecordBatch, indexes: Ints, known: KnownRows | None) -> None:
-        route, letters, records = self.route, list[Letter](), batch.take(pa.array(indexes))
+        route, letters, records = self.route, list[Letter](), _at(batch, indexes)
         columns = [records.column(name).to_pylist() for name in ("topic", "key", "value")]
         columns.append(header_lists(records.column("headers")))
         for at, (topic, key, value, headers) in enumerate(zip(*columns, strict=True)):
@@ -561,6 +693,9 @@ class _Task:
             if routed.table:
                 summary.size += len(value or b"")
                 summary.rows += routed.rows
+                summary.absent |= routed.absent
+                if routed.rows and routed.named is not None:
+                    summary.kinds.add((topic, routed.named, routed.shard))
                 source = routed.shard or routed.table
                 if not routed.names <= summary.names:
                     summary.names |= routed.names
@@ -571,7 +706,7 @@ class _Task:
 
     def _together(self, batch: pa.RecordBatch, topic: str, indexes: Ints, known: KnownRows) -> Ints:
         """Route the records of known tables without new columns; return the others."""
-        values = batch.column("value").take(pa.array(indexes))
+        values = _at(batch.column("value"), indexes)
         sizes = pc.fill_null(pc.binary_length(values), 0).to_numpy()
         seen = list[int]()
         for table, rows in known.read(topic, values.to_pylist()).items():

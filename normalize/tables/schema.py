@@ -29,7 +29,6 @@ from normalize.monitoring.watch import shown_names
 from .facts import TableFacts
 from .table_options import SyncError, TableOptions, require_distinct_names
 from .table_spec import wider
-from .targets import Sink
 
 Record = tuple[Any, ...]
 """Key, value and headers."""
@@ -74,6 +73,10 @@ class TableSchema(
     def names(self) -> tuple[str, ...]:
         """The names of the columns."""
         return tuple(column.name for column in self.columns)
+
+    def with_facts(self, **facts: Any) -> TableSchema:
+        """Return the schema with other values of some facts."""
+        return msgspec.structs.replace(self, facts=msgspec.structs.replace(self.facts, **facts))
 
     def to_json(self) -> str:
         """Return the file's content."""
@@ -152,14 +155,17 @@ def decide(
             if name not in passed_options
         }
         columns = options.declared or _of_known_type(inferred, options, inferred.primary_key)
-        by_name = {"primary key": inferred.primary_key_reason, **inferred.option_reasons}
-        reasons = [f"{name}: {reason}" for name, reason in by_name.items()]
+        reasons = {"primary key": inferred.primary_key_reason, **inferred.option_reasons}
         schema = TableSchema(
             table,
             columns,
             inferred.primary_key,
             detected,
-            (*map(str, inferred.evidence), *reasons, *inferred.notes),
+            (
+                *map(str, inferred.evidence),
+                *(f"{name}: {reason}" for name, reason in reasons.items()),
+                *inferred.notes,
+            ),
             questions=described_questions(columns, inferred, options.decides),
             comments=inferred.comments,
         )
@@ -562,12 +568,10 @@ def wider_column(
         None for another error, and if no type has all values.
     """
     named = _COLUMN.match(text)
-    column = next(
-        (each for each in schema.columns if named is not None and each.name == named[1]), None
-    )
+    column = next((each for each in schema.columns if named and each.name == named[1]), None)
     if column is None:
         return None
-    old = _field(column).dataType
+    old = spark_field(column).dataType
     kind: DataType | None = old
     for records in samples().values():
         with suppress(InferenceError):
@@ -575,41 +579,15 @@ def wider_column(
                 records, format=with_options(format, schema), primary_key=schema.primary_key
             )
             shown = next((each for each in inferred.columns if each.name == column.name), column)
-            kind = kind and wider(kind, _field(shown).dataType)
+            kind = kind and wider(kind, spark_field(shown).dataType)
     if kind is None or kind == old:
         return None
     (wide,) = to_columns(f"{quote(column.name)} {kind.simpleString()}")
     return column, wide
 
 
-def how_to_widen(
-    sink: Sink,
-    columns: tuple[Column, Column],
-    schema: TableSchema,
-    file: str,
-) -> str:
-    """Return the sentence with the file to edit and the statements to run.
-
-    Parameters
-    ----------
-    sink : Sink
-    columns : (Column, Column)
-        Same as `wider_column`.
-    schema : TableSchema
-    file : str
-        The table's file.
-    """
-    column, wide = columns
-    statements = sink.widen(_field(column), _field(wide), in_key=column.name in schema.primary_key)
-    then = (
-        f"run {'; '.join(statements)}"
-        if statements
-        else f"convert the column of {sink.table}, whose format has no statement for it"
-    )
-    return f"To widen the column, write {str(wide)!r} into {file}, {then}, and restart the query"
-
-
-def _field(column: Column) -> StructField:
+def spark_field(column: Column) -> StructField:
+    """Return a column of a target, in Spark's types: no target has intervals."""
     kind = spark_type(column.type)
     return StructField(
         column.name, DataType.fromDDL("BIGINT" if kind.startswith("INTERVAL") else kind)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable
-from functools import partial
 from typing import Any, TypeVar
 from urllib.parse import quote, unquote
 
@@ -105,9 +104,11 @@ class SchemaStore:
         """Return the table of a file; empty for a long name whose file is not complete."""
         if _DIGEST not in name:
             return unquote(name)
-        file = f"{self.location}/{name}{_JSON}"
-        schema = self._whole(file, lambda text: TableSchema.from_json(text, file))
+        schema = self._schema(f"{self.location}/{name}{_JSON}")
         return "" if schema is None else schema.table
+
+    def _schema(self, file: str) -> TableSchema | None:
+        return self._whole(file, lambda text: TableSchema.from_json(text, file))
 
     def read(self, table: str) -> TableSchema | None:
         """Return a table's schema, or None without a file.
@@ -118,7 +119,7 @@ class SchemaStore:
             When the file cannot be understood.
         """
         file = self.file(table)
-        schema = self._whole(file, lambda text: TableSchema.from_json(text, file))
+        schema = self._schema(file)
         if schema is not None and schema.table != table:
             raise SyncError(f"{file} is the file of {schema.table!r}: name each file as its table")
         return schema
@@ -135,12 +136,11 @@ class SchemaStore:
         SyncError
             When the file cannot be understood.
         """
-        file, remedy = (
-            self.query_file,
-            "restore it, or delete it, and the topics are no longer compared with those of earlier runs",
+        remedy = (
+            "restore it, or delete it, and the topics are no longer compared with those of earlier "
+            "runs"
         )
-        parse = partial(_decoded, kind=QueryFacts, file=file, what="a query", remedy=remedy)
-        return self._whole(file, parse) or QueryFacts()
+        return self._decoded(self.query_file, QueryFacts, "a query", remedy) or QueryFacts()
 
     def write_query(self, facts: QueryFacts) -> None:
         """Write the facts about the query, over earlier ones."""
@@ -177,11 +177,23 @@ class SchemaStore:
         """Return how a table is read again; without an id if the file cannot be understood."""
         what, remedy = "a table that is read again", "request it again"
         try:
-            parse = partial(_decoded, kind=Resync, file=file, what=what, remedy=remedy)
-            return self._whole(file, parse, is_shared=True)
+            return self._decoded(file, Resync, what, remedy, is_shared=True)
         except SyncError as error:
             table = unquote(file.rpartition("/")[2].removesuffix(_JSON))
             return Resync(table, phase="failed", reason=str(error))
+
+    def _decoded(
+        self, file: str, kind: type[T], what: str, remedy: str, *, is_shared: bool = False
+    ) -> T | None:
+        """Return a file's content as a record, as `_whole`."""
+
+        def parse(text: str) -> T:
+            try:
+                return msgspec.json.decode(text, type=kind)
+            except msgspec.DecodeError as error:
+                raise SyncError(f"{file} is not the file of {what} ({error}): {remedy}") from None
+
+        return self._whole(file, parse, is_shared=is_shared)
 
     def _replace(self, file: str, text: str, new: str = _NEW) -> None:
         """Write a file over the one that this query read or wrote; first with the suffix `new`.
@@ -230,10 +242,3 @@ class SchemaStore:
 
 def _json(content: Any) -> str:
     return msgspec.json.format(msgspec.json.encode(content), indent=2).decode()
-
-
-def _decoded(text: str, kind: type[T], file: str, what: str, remedy: str) -> T:
-    try:
-        return msgspec.json.decode(text, type=kind)
-    except msgspec.DecodeError as error:
-        raise SyncError(f"{file} is not the file of {what} ({error}): {remedy}") from None

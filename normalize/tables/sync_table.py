@@ -20,7 +20,7 @@ from pyspark.sql.types import StructType
 from cdc_formats.decoding.rows import check_masks
 from cdc_formats.errors import ArgumentError
 from cdc_formats.format import Format
-from normalize.arguments import names_of
+from normalize.arguments import names_of, refuse
 from normalize.dataframe import table_columns
 from normalize.decode.check import check_records
 from normalize.kafka.dead_letter import DeadLetter
@@ -200,9 +200,12 @@ def _options(
     """
     if not isinstance(table, TableOptions):
         raise ArgumentError(f"table is {table!r}: pass TableOptions(...)")
-    for name, remedy in _UNUSED.items():
-        if getattr(table, name):
-            raise ArgumentError(f"table has {name}, which sync_table does not use: {remedy}")
+    refuse(
+        *(
+            (getattr(table, name), f"table has {name}, which sync_table does not use: {remedy}")
+            for name, remedy in _UNUSED.items()
+        )
+    )
     return replace(table, name=target.sql_name, schema=schema, primary_key=key)
 
 
@@ -220,17 +223,14 @@ def _declared(
     """
     detected, questions, comments = dict[str, Any](), dict[str, str](), dict[str, str]()
     if schema is None:
-        from normalize.kafka.infer_arguments import (
-            infer_arguments,
-        )  # imports all formats, which takes time
+        # Imports all formats, which takes time.
+        from normalize.kafka.infer_arguments import infer_arguments
 
         inferred, schema, key, sample = infer_arguments(
             format, kafka, named_options=named_options, primary_key=key
         )
-        detected = {each.name: getattr(inferred, each.name) for each in fields(inferred)}
-        detected = {
-            option: value for option, value in detected.items() if value != getattr(format, option)
-        }
+        options = {each.name: getattr(inferred, each.name) for each in fields(inferred)}
+        detected = {name: each for name, each in options.items() if each != getattr(format, name)}
         questions = described_questions(sample.columns, sample, lambda column: False)
         comments = sample.comments
     if not key:
@@ -238,13 +238,17 @@ def _declared(
             "primary_key is missing: pass primary_key=[...], the columns that identify a row"
         )
     columns = table_columns(schema)
-    require_distinct_names(column.name for column in columns)
-    lost = [each for each in key if each not in {column.name for column in columns}]
-    if lost:
-        raise ArgumentError(
-            f"primary_key has {lost[0]!r}, which is not one of the columns: "
-            f"{', '.join(column.name for column in columns)}"
+    names = [column.name for column in columns]
+    require_distinct_names(names)
+    refuse(
+        *(
+            (
+                each not in names,
+                f"primary_key has {each!r}, which is not one of the columns: {', '.join(names)}",
+            )
+            for each in key
         )
+    )
     nullable = tuple(replace(column, nullable=column.name not in key) for column in columns)
     notes = ("as passed to sync_table, or inferred during the call",)
     return TableSchema(name, nullable, key, detected, notes, questions=questions, comments=comments)

@@ -17,7 +17,7 @@ from cdc_formats.errors import ArgumentError, ChangelogError, SchemaError
 from cdc_formats.format import Format
 from cdc_formats.values.masks import folded
 from cdc_formats.values.schema import Column, SqlType, quote
-from normalize.arguments import check_choice, names_of, seconds_of
+from normalize.arguments import check_choice, names_of, refuse, seconds_of
 from normalize.dataframe import table_columns
 
 from .expressions import COMPUTED_PROPERTY
@@ -189,31 +189,41 @@ class TableOptions:
         ArgumentError, SchemaError
         """
         Layout.of(self.partition_by, self.cluster_by, self.properties)
-        if self.columns and self.exclude_columns:
-            raise ArgumentError("TableOptions has columns and exclude_columns: remove one of them")
-        if self.schema is not None and self.types:
-            raise ArgumentError(
-                "TableOptions has schema and types: write the types into the schema"
-            )
-        if self.shard_column is not None and self.shards is None:
-            raise ArgumentError(
-                "TableOptions has shard_column without shards: pass shards=..., or remove it"
-            )
-        open_questions = [name for name, kind in self.types.items() if kind == QUESTION]
-        if open_questions:
-            raise ArgumentError(
-                f"TableOptions has no answer for the type of {open_questions[0]!r}: write its type "
-                f"in place of {QUESTION}, or {AS_IS}"
-            )
+        refuse(
+            (
+                self.columns and self.exclude_columns,
+                "TableOptions has columns and exclude_columns: remove one of them",
+            ),
+            (
+                self.schema is not None and self.types,
+                "TableOptions has schema and types: write the types into the schema",
+            ),
+            (
+                self.shard_column is not None and self.shards is None,
+                "TableOptions has shard_column without shards: pass shards=..., or remove it",
+            ),
+            *(
+                (
+                    kind == QUESTION,
+                    f"TableOptions has no answer for the type of {name!r}: write its type in place "
+                    f"of {QUESTION}, or {AS_IS}",
+                )
+                for name, kind in self.types.items()
+            ),
+        )
         for columns in (self.declared, self.typed):  # raises for a type that does not exist
             require_distinct_names(column.name for column in columns)
-        self._require_written(self.primary_key, "part of the primary key")
-        self._require_written(self.track_history, "one of track_history")
-
-    def _require_written(self, names: str | Sequence[str], role: str) -> None:
-        lost = [name for name in names_of(names) if not self.writes(name)]
-        if lost:
-            raise ArgumentError(f"TableOptions leaves out {lost[0]!r}, which is {role}")
+        roles = {
+            "part of the primary key": self.primary_key,
+            "one of track_history": self.track_history,
+        }
+        refuse(
+            *(
+                (not self.writes(name), f"TableOptions leaves out {name!r}, which is {role}")
+                for role, names in roles.items()
+                for name in names_of(names)
+            )
+        )
 
     @property
     def layout(self) -> Layout:
@@ -323,42 +333,37 @@ class TablePolicy(TableOptions):
         """
         super().check()
         history, deleted, position = self.is_history, self.deleted_column, self.position_column
-        wrong = [
+        has_position = position is not None
+        refuse(
             (self.scd_type not in (1, 2), f"scd_type={self.scd_type!r} is unknown: pass 1 or 2"),
             (
                 history and deleted is not None,
                 "scd_type=2 and deletes='soft' cannot be combined: remove one of them",
             ),
             (
-                bool(self.track_history) and not history,
+                self.track_history and not history,
                 "track_history requires scd_type=2: pass it too, or remove track_history",
             ),
-        ]
-        if position is not None:
-            wrong += [
-                (
-                    history,
-                    "scd_type=2 and position_column cannot be combined, since a history has a row "
-                    "for each change: remove one of them",
-                ),
-                (
-                    deleted is None,
-                    "position_column requires deletes='soft', which keeps the positions of deleted "
-                    "rows: pass both, or remove it",
-                ),
-                (
-                    self.where is not None,
-                    "where and position_column cannot be combined, since a row that does not match "
-                    "has no position: write the condition into a view",
-                ),
-                (
-                    position.lower() == (deleted or "").lower(),
-                    f"deleted_column and position_column are both {position!r}: pass another name",
-                ),
-            ]
-        for is_wrong, text in wrong:
-            if is_wrong:
-                raise ArgumentError(text)
+            (
+                has_position and history,
+                "scd_type=2 and position_column cannot be combined, since a history has a row for "
+                "each change: remove one of them",
+            ),
+            (
+                has_position and deleted is None,
+                "position_column requires deletes='soft', which keeps the positions of deleted "
+                "rows: pass both, or remove it",
+            ),
+            (
+                has_position and self.where is not None,
+                "where and position_column cannot be combined, since a row that does not match has "
+                "no position: write the condition into a view",
+            ),
+            (
+                has_position and (position or "").lower() == (deleted or "").lower(),
+                f"deleted_column and position_column are both {position!r}: pass another name",
+            ),
+        )
 
     def layout_of(self, columns: Collection[str]) -> Layout:
         """Return the layout of a table with these columns, if it is created."""

@@ -37,6 +37,7 @@ from pyspark.sql.types import (
 from cdc_formats.errors import SchemaError
 from cdc_formats.values.schema import Column, SqlType, backquoted
 from cdc_formats.values.types import cuts, wider as wider_type
+from normalize.arguments import refuse
 from normalize.monitoring.watch import Notice, log, shown_names
 
 from .layout import NO_LAYOUT, Layout, in_lower
@@ -185,8 +186,7 @@ def written_spec(table: Any, spec: TableSpec, names: Iterable[str] | None) -> Ta
     """
     if names is None or spec.on_new_column != "ignore":
         return spec
-    lacking = spec.lacking(names)
-    ignored = [field.name for field in lacking if field.name not in spec.required]
+    ignored = [each.name for each in spec.lacking(names) if each.name not in spec.required]
     if ignored:
         text = (
             f"{table} has no column {shown_names(ignored)}, which the changes have: it is not "
@@ -220,67 +220,51 @@ def missing_columns(
         the table is a history and the rows are not versions.
     """
     missing = spec.lacking(names)
-    if keys := [field.name for field in missing if field.name in spec.primary_key]:
-        raise SchemaError(
-            f"{table} has no column {', '.join(keys)}, which is part of the primary key"
-        )
-    if spec.primary_key and START_AT.lower() in {*in_lower(names)} - {*in_lower(spec.names)}:
-        # A change would overwrite every version of its row.
-        raise SchemaError(
+
+    def lost(columns: Collection[str | None]) -> list[StructField]:
+        return [field for field in missing if field.name in columns]
+
+    def shown(fields: Sequence[StructField]) -> str:
+        return f"no column {', '.join(field.name for field in fields)}"
+
+    def run(fields: Sequence[StructField]) -> str:
+        return f"run {'; '.join(alter(fields))}"
+
+    keys, dropped = lost(spec.primary_key), lost(spec.written)
+    # Not added here: the rows that the table has would be at no place of the history.
+    validity = lost((START_AT, END_AT)) if spec.versions else []
+    of_history = START_AT.lower() in {*in_lower(names)} - {*in_lower(spec.names)}
+    deleted, new = (
+        ([], []) if spec.on_new_column == "add" else (lost([spec.deleted_column]), missing)
+    )
+    refuse(
+        (keys, f"{table} has {shown(keys)}, which is part of the primary key"),
+        (
+            # A change would overwrite every version of its row.
+            spec.primary_key and of_history,
             f"{table} is a history, with the column {START_AT}: pass scd_type=2, or name another "
-            "table"
-        )
-    dropped = [field for field in missing if field.name in spec.written]
-    if dropped:
-        raise SchemaError(
+            "table",
+        ),
+        (
+            dropped,
             f"{table} no longer has the column {', '.join(backquoted(each.name) for each in dropped)}, "
-            "which this query has written: if it was renamed, rename it back. If it was dropped, "
-            f"run {'; '.join(alter(dropped))}, after which it is NULL in each row until that row "
-            "changes"
-        )
-    if spec.versions:
-        # Not added here: the rows that the table has would be at no place of the history.
-        _require_columns(
-            table,
-            [field for field in missing if field.name in (START_AT, END_AT)],
-            "scd_type=2",
-            alter,
-            _SET_START,
-        )
-    if spec.on_new_column != "add":
-        _require_columns(
-            table,
-            [field for field in missing if field.name == spec.deleted_column],
-            "deletes='soft'",
-            alter,
-        )
-        if missing:
-            listed = ", ".join(field.name for field in missing)
-            raise SchemaError(
-                f"{table} has no column {listed}: run {'; '.join(alter(missing))}, or pass "
-                "on_new_column='add', which does this, or 'ignore', which does not write it"
-            )
+            f"which this query has written: if it was renamed, rename it back. If it was dropped, "
+            f"{run(dropped)}, after which it is NULL in each row until that row changes",
+        ),
+        (
+            validity,
+            f"{table} has {shown(validity)}, which scd_type=2 requires: {run(validity)}, and then "
+            f"set {START_AT} of the rows that the table has to a value before their first change",
+        ),
+        (deleted, f"{table} has {shown(deleted)}, which deletes='soft' requires: {run(deleted)}"),
+        (
+            new,
+            f"{table} has {shown(new)}: {run(new)}, or pass on_new_column='add', which does this, "
+            "or 'ignore', which does not write it",
+        ),
+        error=SchemaError,
+    )
     return missing
-
-
-def _require_columns(
-    table: Any,
-    missing: Sequence[StructField],
-    option: str,
-    alter: Callable[[Sequence[StructField]], list[str]],
-    then: str = "",
-) -> None:
-    if missing:
-        names = ", ".join(field.name for field in missing)
-        raise SchemaError(
-            f"{table} has no column {names}, which {option} requires: run "
-            f"{'; '.join(alter(missing))}{then}"
-        )
-
-
-_SET_START = (
-    f", and then set {START_AT} of the rows that the table has to a value before their first change"
-)
 
 
 def require_no_narrowing(

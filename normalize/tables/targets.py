@@ -24,7 +24,8 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructField
 
-from cdc_formats.errors import ArgumentError, ChangelogError
+from cdc_formats.errors import ChangelogError
+from normalize.arguments import refuse
 from normalize.spark.memory import available_memory
 
 from .batches import Batch, Record
@@ -151,25 +152,29 @@ class TableTarget(ABC):
             As `TablePolicy.of`, and when such a table cannot be kept so.
         """
         policy = TablePolicy.of(options, database)
-        if policy.is_history and not cls.histories:
-            raise ArgumentError(
-                f"scd_type=2 is not supported for {cls.__name__}: write the history to Delta or "
-                "Iceberg"
-            )
-        if policy.position_column is not None and not cls.positions:
-            raise ArgumentError(
-                f"position_column is not supported for {cls.__name__}, whose sink does not compare "
-                "positions: remove it"
-            )
-        if policy.layout != NO_LAYOUT and not cls.provider:
-            raise ArgumentError(
-                "partition_by, cluster_by and properties are not supported for "
-                f"{cls.__name__}: remove them, or create the table before the query starts"
-            )
+        name = cls.__name__
+        refuse(
+            (
+                policy.is_history and not cls.histories,
+                f"scd_type=2 is not supported for {name}: write the history to Delta or Iceberg",
+            ),
+            (
+                policy.position_column is not None and not cls.positions,
+                f"position_column is not supported for {name}, whose sink does not compare "
+                "positions: remove it",
+            ),
+            (
+                policy.layout != NO_LAYOUT and not cls.provider,
+                f"partition_by, cluster_by and properties are not supported for {name}: remove "
+                "them, or create the table before the query starts",
+            ),
+            (
+                policy.maintenance is not None and not cls.provider,
+                f"maintenance is not supported for {name}: remove it",
+            ),
+        )
         cls.check_layout(policy.layout_of(()))
         if policy.maintenance is not None:
-            if not cls.provider:
-                raise ArgumentError(f"maintenance is not supported for {cls.__name__}: remove it")
             policy.maintenance.check(cls.provider)
         return policy
 
@@ -190,22 +195,15 @@ class TableTarget(ABC):
         """
         return spark
 
-    @classmethod
-    def settings(cls, own: SparkSession) -> dict[str, str]:
-        """Return Spark's settings that save time in a query's own session.
+    @classmethod  # noqa: B027 - few formats have such settings
+    def tune(cls, own: SparkSession) -> None:
+        """Set what saves time in a query's own session, and what the user has not set.
 
         Parameters
         ----------
         own : SparkSession
             That of `session`, or of the micro-batches of ``foreachBatch``. Not of Spark Connect.
         """
-        return {}
-
-    @classmethod
-    def tune(cls, own: SparkSession) -> None:
-        """Set the `settings` in a query's own session."""
-        for name, value in cls.settings(own).items():
-            own.conf.set(name, value)
 
     def refresh(self, spark: SparkSession) -> None:  # noqa: B027 - few targets are cached
         """Let a session see the rows that another session wrote."""

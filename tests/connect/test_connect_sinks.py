@@ -19,8 +19,8 @@ from normalize import (
     sync_database,
 )
 from normalize.api import encode_changelog
+from normalize.change_feed import CHANGE_TYPES
 from normalize.tables.apply import apply_batch
-from normalize.tables.change_feed import CHANGE_TYPES
 from normalize.tables.latest import ChangeOrderError
 from tests.support.sinking import (
     STORY,

@@ -69,7 +69,7 @@ from cdc_formats.avro.writer import RECORD, avro_bytes, avro_writer, record_sche
 from cdc_formats.decoding.envelope import Columnar, Envelope, Framing, TableFilter
 from cdc_formats.decoding.rows import RowConverter
 from cdc_formats.decoding.scalar_reader import ScalarReader
-from cdc_formats.decoding.shapes import narrowed
+from cdc_formats.decoding.shapes import fields_struct, narrowed
 from cdc_formats.encoding import ImageWriter, RowWriter, refuse_filters
 from cdc_formats.errors import (
     FormatOptionError,
@@ -97,11 +97,11 @@ from .envelope import (
 )
 from .json import (
     ATTRIBUTES,
-    NO_SOURCE,
     DebeziumJson,
     PositionSource,
     SourceFields,
     position_of_struct,
+    with_source,
 )
 
 _BINLOG_SOURCES = tuple(f"io.debezium.connector.{name}.Source" for name in BINLOG_CONNECTORS)
@@ -225,38 +225,19 @@ class DebeziumAvro(RowEnvelope, RegistryOptions):
         return control_event_of(message if isinstance(message, dict) else {}, reason, self.handling)
 
 
-class _Message(NamedTuple):
-    """The fields of an envelope."""
-
-    op: Any
-    before: Any
-    after: Any
-    source: Any
-    ts_ms: Any
-
-    @classmethod
-    def of(cls, message: Mapping[str, Any]) -> _Message:
-        return cls(*map(message.get, cls._fields))
-
-
-class _Fields(msgspec.Struct, gc=False):
-    """The fields of an envelope other than the images."""
-
-    op: str | None = None
-    ts_ms: int | None = None
-    source: SourceFields = msgspec.field(default_factory=SourceFields)
-
-
-class _FieldsWithPosition(msgspec.Struct, gc=False):
-    """As `_Fields`, with the fields of ``source`` for positions."""
-
-    op: str | None = None
-    ts_ms: int | None = None
-    source: PositionSource = msgspec.field(default_factory=lambda: NO_SOURCE)
-
-
-_FieldsWithSource = narrowed(_Fields, {"ts_ms": Any, "source": Any})
+_Message: Any = fields_struct("op before after source ts_ms")
+"""The fields of an envelope."""
+_Any = fields_struct("op ts_ms source")
+_Fields = narrowed(_Any, with_source(SourceFields))
+"""The fields of an envelope other than the images."""
+_FieldsWithPosition = narrowed(_Any, with_source(PositionSource))
+"""As `_Fields`, with the fields of ``source`` for positions."""
+_FieldsWithSource = narrowed(_Any, {"op": str | None})
 """As `_Fields`, with all of ``source``."""
+
+
+def _fields_of(message: Mapping[str, Any]) -> Any:
+    return _Message(*map(message.get, _Message.__struct_fields__))
 
 
 class _Reader(ScalarReader):
@@ -277,9 +258,11 @@ class _Reader(ScalarReader):
             message = plain_value(self.registry, "value", data, headers)
             if not isinstance(message, dict):
                 raise MalformedMessageError("expected a record", "$")
-            if "op" not in message:
-                return without_op(message, "$")
-            return self.events(_Message.of(message), data)
+            return (
+                self.events(_fields_of(message), data)
+                if "op" in message
+                else without_op(message, "$")
+            )
         name, content = unframed("value", data, headers)
         written = self.schemas.of(name)
         message = written.schema.read(content)
@@ -287,7 +270,7 @@ class _Reader(ScalarReader):
             raise MissingFieldError("the envelope is null", "$")
         if written.rows is None:
             return without_op(message, "$")
-        fields, rows = _Message.of(message), written.rows
+        fields, rows = _fields_of(message), written.rows
         if written.complete is not None and is_complete_source(fields.source):
             rows = written.complete
         return self.events(fields, data, rows=rows)

@@ -70,6 +70,7 @@ from cdc_formats.decoding.envelope import (
 )
 from cdc_formats.decoding.other_messages import refuse_other
 from cdc_formats.decoding.rows import RowConverter
+from cdc_formats.decoding.shapes import fields_struct, narrowed
 from cdc_formats.encoding import RowWriter, refuse_filters, writes_iso
 from cdc_formats.errors import (
     DecodeError,
@@ -333,10 +334,8 @@ def _added_shape(prefix: str) -> Any:
     names = {name: prefix + name for name in _ADDED} | {
         f"source_{name}": f"{prefix}source_{name}" for name in _OF_SOURCE
     }
-    fields: list[Any] = [(name, Any, None) for name in (*names, "deleted")]
-    wrapper: list[Any] = [(name, msgspec.Raw, msgspec.Raw(b"")) for name in ("block", "payload")]
-    rename = {**names, "deleted": _DELETED_FIELD, "block": "schema", "payload": "payload"}
-    return msgspec.defstruct("Added", [*fields, *wrapper], rename=rename, gc=False)
+    rename = {**names, "deleted": _DELETED_FIELD, "block": "schema"}
+    return fields_struct(" ".join((*names, "deleted")), around="block payload", rename=rename)
 
 
 _NEVER = Annotated[str, msgspec.Meta(min_length=1, max_length=0)]
@@ -345,15 +344,8 @@ _NEVER = Annotated[str, msgspec.Meta(min_length=1, max_length=0)]
 
 def _plain_shape(prefix: str) -> Any:
     """Return `_added_shape` for a row without a schema block."""
-    fields: list[Any] = [
-        ("op", str | None, None),
-        ("deleted", str | bool | None, None),
-        ("payload", _NEVER, ""),
-    ]
-    rename = {"op": f"{prefix}op", "deleted": _DELETED_FIELD}
-    return msgspec.defstruct(
-        "Plain", fields, bases=(_added_shape(prefix),), rename=rename, gc=False
-    )
+    types = {"op": str | None, "deleted": str | bool | None, "payload": _NEVER}
+    return narrowed(_added_shape(prefix), types)
 
 
 _ADD_FIELDS = "add it with add.fields of ExtractNewRecordState, or use order='arrival'"
@@ -516,22 +508,22 @@ class _Encoder(Encoder):
         refuse_filters(format)
         self.op = f"{format.add_fields_prefix}op"
         with_schema = format.schema_include is True
-        each = [
-            written_handling(column.type, format.handling) if with_schema else format.handling
-            for column in columns
+        pairs = [
+            (each, written_handling(each.type, format.handling) if with_schema else format.handling)
+            for each in columns
         ]
         self.rows = RowWriter(
-            columns, each, unique_key, iso=writes_iso(format), excerpt=format.error_excerpt
+            columns,
+            [how for _, how in pairs],
+            unique_key,
+            iso=writes_iso(format),
+            excerpt=format.error_excerpt,
         )
-        key = [(columns[index], each[index]) for index in self.rows.key_indices]
+        key = [pairs[index] for index in self.rows.key_indices]
         self.key_schema = (
-            struct_schema(
-                "changelog.Key", [c for c, _ in key], [how for _, how in key], optional=False
-            )
-            if with_schema
-            else None
+            struct_schema("changelog.Key", key, optional=False) if with_schema else None
         )
-        row = struct_schema("changelog.Value", columns, each, optional=False) if with_schema else {}
+        row = struct_schema("changelog.Value", pairs, optional=False) if with_schema else {}
         op = {"type": "string", "optional": True, "field": self.op}
         self.schema = {**row, "fields": [*row["fields"], op]} if row else None
 

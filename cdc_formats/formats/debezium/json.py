@@ -79,6 +79,7 @@ from cdc_formats.decoding.envelope import (
 )
 from cdc_formats.decoding.rows import RowConverter, undeclared
 from cdc_formats.decoding.scalar_reader import ScalarReader
+from cdc_formats.decoding.shapes import fields_struct, narrowed
 from cdc_formats.encoding import EnvelopeEncoder, Row
 from cdc_formats.errors import (
     DecodeError,
@@ -111,7 +112,7 @@ from .envelope import (
     refuse_cells,
     without_op,
 )
-from .position import Source, position_of, position_of_fields
+from .position import Source, position_of_fields
 
 # --------------------------------------------------------------------------------------------------
 # The primary key in a Kafka key, for a delete whose message has no row.
@@ -383,11 +384,11 @@ class DebeziumJson(RowEnvelope, RegistryOptions):
     ) -> Envelope:
         """Return where the operation and the rows are; a missing column is NULL."""
         whole_source = "source.properties" in metadata
-        with_source = _PlainWithPosition if positions else _PlainWithSource
+        plain = _PlainWithPosition if positions else _PlainWithSource
         return envelope_of(
             rows,
             fields=_Message,
-            columnar=Columnar(fields=_PlainWithWholeSource if whole_source else with_source),
+            columnar=Columnar(fields=_PlainWithWholeSource if whole_source else plain),
             attributes={} if whole_source else ATTRIBUTES,
             position=None if whole_source else position_of_struct,
             framing=Framing(
@@ -420,22 +421,8 @@ def _properties(message: Any) -> list[Any] | None:
     return text_map(message.source)
 
 
-class _Envelope(msgspec.Struct, gc=False):
-    """The fields read from an envelope, wrapped or bare, except ``source``.
-
-    Unneeded fields are kept as raw text, which is empty if the field is missing.
-    """
-
-    op: Any = None
-    before: Any = None
-    after: Any = None
-    ts_ms: Any = None
-    schema: msgspec.Raw = msgspec.Raw(b"")
-    payload: msgspec.Raw = msgspec.Raw(b"")
-
-
-class _Message(_Envelope, gc=False):
-    source: msgspec.Raw = msgspec.Raw(b"null")
+_Message = fields_struct("op before after ts_ms", raw="source", around="schema payload")
+"""The fields read from an envelope, wrapped or bare."""
 
 
 class SourceFields(msgspec.Struct, gc=False):
@@ -453,18 +440,6 @@ class _RowSource(SourceFields, gc=False):
     connector: Literal[ROW_CONNECTORS] | None = None  # type: ignore[valid-type]
 
 
-class _PlainWithSource(_Envelope, gc=False):
-    op: str | None = None
-    ts_ms: int | None = None
-    source: _RowSource = msgspec.field(default_factory=_RowSource)
-
-
-class _PlainWithWholeSource(_Message, gc=False):
-    """A message for the columnar decoder, with all of ``source``."""
-
-    op: str | None = None
-
-
 class PositionSource(Source, gc=False):
     """The fields of ``source`` for positions, and those that are metadata."""
 
@@ -472,29 +447,22 @@ class PositionSource(Source, gc=False):
     table: str | None = None
 
 
-class _RowPositionSource(PositionSource, gc=False):
-    """`PositionSource` of a connector that writes whole rows."""
-
-    connector: Literal[ROW_CONNECTORS] | None = None  # type: ignore[valid-type]
-
-
-NO_SOURCE = _RowPositionSource()
-"""The ``source`` of a message without one."""
+def with_source(source: type[msgspec.Struct]) -> dict[str, Any]:
+    """Return the types of an envelope's fields for the columnar decoder, with those of `source`."""
+    return {"op": str | None, "ts_ms": int | None, "source": source}
 
 
-class _PlainWithPosition(_Envelope, gc=False):
-    op: str | None = None
-    ts_ms: int | None = None
-    source: _RowPositionSource = msgspec.field(default_factory=lambda: NO_SOURCE)
+_PlainWithSource = narrowed(_Message, with_source(_RowSource))
+_PlainWithPosition = narrowed(
+    _Message,
+    with_source(narrowed(PositionSource, {"connector": Literal[ROW_CONNECTORS] | None})),
+)
+_PlainWithWholeSource = narrowed(_Message, {"op": str | None})
 
 
 def position_of_struct(message: Any) -> Position | None:
     """Return the position in the `PositionSource` of a message."""
-    return (
-        position_of(None)
-        if message.source is NO_SOURCE
-        else position_of_fields(message.source, "$.source.")
-    )
+    return position_of_fields(message.source, "$.source.")
 
 
 ATTRIBUTES: Mapping[str, tuple[str, Callable[[Any], Any] | None]] = {
@@ -552,23 +520,15 @@ class _SchemaEncoder(EnvelopeEncoder):
         self, format: DebeziumJson, columns: str | Sequence[Column], unique_key: Sequence[str]
     ) -> None:
         declared = to_columns(columns)
-        each = [written_handling(column.type, format.handling) for column in declared]
-        unknown = [
-            reason
-            for column, how in zip(declared, each, strict=True)
-            for reason in undeclared([column], how)
-        ]
+        pairs = [(each, written_handling(each.type, format.handling)) for each in declared]
+        unknown = [reason for column, how in pairs for reason in undeclared([column], how)]
         if unknown:
             raise SchemaError(f"debezium-json cannot write a column's schema: {'; '.join(unknown)}")
-        super().__init__(format, declared, unique_key, each)
+        super().__init__(format, declared, unique_key, [how for _, how in pairs])
         self.writes_source = False  # the block would have to describe it
-        key = [(declared[index], each[index]) for index in self.rows.key_indices]
-        self.key_schema = json_bytes(
-            struct_schema(
-                "changelog.Key", [c for c, _ in key], [how for _, how in key], optional=False
-            )
-        )
-        row = struct_schema("changelog.Value", declared, each, optional=True)
+        key = [pairs[index] for index in self.rows.key_indices]
+        self.key_schema = json_bytes(struct_schema("changelog.Key", key, optional=False))
+        row = struct_schema("changelog.Value", pairs, optional=True)
         op = {"type": "string", "optional": False, "field": "op"}
         fields = [{**row, "field": "before"}, {**row, "field": "after"}, op]
         self.schema = json_bytes(

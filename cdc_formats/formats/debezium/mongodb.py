@@ -54,6 +54,7 @@ import msgspec
 
 from cdc_formats.decoding.envelope import epoch_ms, member, text, text_map
 from cdc_formats.decoding.rows import RowConverter
+from cdc_formats.decoding.shapes import fields_struct, narrowed
 from cdc_formats.errors import (
     DecodeError,
     MissingBeforeImageError,
@@ -181,17 +182,16 @@ class UpdateDescription(msgspec.Struct, gc=False, rename="camel"):
     truncated_arrays: list[Any] | None = None
 
 
-class _Message(msgspec.Struct, gc=False):
-    """The fields read from an envelope, wrapped or bare (empty if missing)."""
-
-    op: Any = None
-    before: str | None = None
-    after: str | None = None
-    description: UpdateDescription | None = msgspec.field(default=None, name="updateDescription")
-    source: msgspec.Raw = msgspec.Raw(b"null")
-    ts_ms: Any = None
-    schema: msgspec.Raw = msgspec.Raw(b"")
-    payload: msgspec.Raw = msgspec.Raw(b"")
+_Message = narrowed(
+    fields_struct(
+        "op before after description ts_ms",
+        raw="source",
+        around="schema payload",
+        rename={"description": "updateDescription"},
+    ),
+    {"before": str | None, "after": str | None, "description": UpdateDescription | None},
+)
+"""The fields read from an envelope, wrapped or bare."""
 
 
 class _Reader(WrappedReader):
@@ -222,7 +222,7 @@ class _Reader(WrappedReader):
             return [self._delete(key, message, root)]
         raise unknown_operation("op", op, "is none of c, d, r, u", f"{root}.op")
 
-    def _update(self, key: bytes | None, message: _Message, root: str) -> Event:
+    def _update(self, key: bytes | None, message: Any, root: str) -> Event:
         before, path = None, f"{root}.after"
         # A document's _id never changes: if only keys are used, `before` adds nothing to `after`.
         if not self.keyed:
@@ -237,13 +237,13 @@ class _Reader(WrappedReader):
             path = f"{root}.{_UPDATED}"
         return Event(UPDATE_AFTER, before, after, message, f"{root}.before", path, sparse=is_sparse)
 
-    def _delete(self, key: bytes | None, message: _Message, root: str) -> Event:
+    def _delete(self, key: bytes | None, message: Any, root: str) -> Event:
         if message.before is None and self.keyed:
             return Event(DELETE, {"_id": self._id(key)}, None, message, "$", "")
         path = f"{root}.before"
         return Event(DELETE, self._before(message, path), None, message, path, "")
 
-    def _before(self, message: _Message, path: str) -> Any:
+    def _before(self, message: Any, path: str) -> Any:
         if message.before is None:
             raise MissingBeforeImageError(f"`before` {_REMEDY}", path)
         return self._image(message.before, path)

@@ -19,7 +19,7 @@ import re
 import struct
 import sys
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from functools import cache, cached_property
 from io import StringIO
@@ -38,6 +38,7 @@ from cdc_formats.errors import (
     MalformedMessageError,
     MissingFieldError,
     SchemaError,
+    refuse_options,
 )
 from cdc_formats.events import Headers
 from cdc_formats.format import Format, choice
@@ -91,31 +92,7 @@ class UpsertOptions(Format):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.key_fields_prefix and self.value_fields_include == "ALL":
-            raise FormatOptionError(
-                "upsert-kafka: key_fields_prefix needs value_fields_include='EXCEPT_KEY', or the "
-                "fields would overlap"
-            )
-        for name in ("csv_field_delimiter", "csv_quote_character", "csv_escape_character"):
-            optional = name != "csv_field_delimiter"
-            if len(getattr(self, name) or " " * optional) != 1:
-                raise FormatOptionError(
-                    f"upsert-kafka: {name} must be one character, not {getattr(self, name)!r}"
-                )
-        characters = [
-            each
-            for each in (
-                self.csv_field_delimiter,
-                self.csv_quote_character,
-                self.csv_escape_character,
-            )
-            if each
-        ]
-        if len(set(characters)) < len(characters):
-            raise FormatOptionError(
-                "upsert-kafka: csv_field_delimiter, csv_quote_character and csv_escape_character "
-                "must differ"
-            )
+        refuse_options(*self._checks_of_characters(), *self._checks_of_columns())
         try:
             "".encode(self.raw_charset)  # raises for codecs that do not encode text, such as hex
         except (LookupError, TypeError):
@@ -125,25 +102,45 @@ class UpsertOptions(Format):
         for name in (self.key_format, self.value_format):
             if name.startswith("avro"):
                 require_fastavro(name)
-        self._check_masks()
         options = [option for option in fields(self) if option.name.startswith(_REGISTRY)]
         if any(getattr(self, option.name) != option.default for option in options):
             registry = self.registry
             for option in fields(registry):  # the URL without its user, properties as pairs
                 object.__setattr__(self, _REGISTRY + option.name, getattr(registry, option.name))
 
-    def _check_masks(self) -> None:
-        if self.handling.masks and self.key_fields_prefix:
-            raise FormatOptionError(
-                "upsert-kafka: mask and key_fields_prefix cannot be combined, since a column has "
-                "another name in the key: remove one of them"
+    def _checks_of_characters(self) -> Iterator[tuple[object, str]]:
+        names = ("csv_field_delimiter", "csv_quote_character", "csv_escape_character")
+        characters = {name: getattr(self, name) or "" for name in names}
+        for name, each in characters.items():
+            yield (
+                len(each) > 1 or (not each and name == "csv_field_delimiter"),
+                f"upsert-kafka: {name} must be one character, not {getattr(self, name)!r}",
             )
+        used = list(filter(None, characters.values()))
+        yield (
+            len(set(used)) < len(used),
+            "upsert-kafka: csv_field_delimiter, csv_quote_character and csv_escape_character must "
+            "differ",
+        )
+
+    def _checks_of_columns(self) -> Iterator[tuple[object, str]]:
+        masks = self.handling.masks
         by_index = {self.key_format, self.value_format} & {"csv", "raw", "avro"}
-        if by_index and DROP in dict(self.handling.masks.pairs).values():
-            raise FormatOptionError(
-                f"upsert-kafka: mask has 'drop', and {min(by_index)} has its columns by their "
-                "place: use 'redact'"
-            )
+        yield (
+            self.key_fields_prefix and self.value_fields_include == "ALL",
+            "upsert-kafka: key_fields_prefix needs value_fields_include='EXCEPT_KEY', or the fields "
+            "would overlap",
+        )
+        yield (
+            masks and self.key_fields_prefix,
+            "upsert-kafka: mask and key_fields_prefix cannot be combined, since a column has "
+            "another name in the key: remove one of them",
+        )
+        yield (
+            by_index and DROP in dict(masks.pairs).values(),
+            f"upsert-kafka: mask has 'drop', and {min(by_index, default='')} has its columns by "
+            "their place: use 'redact'",
+        )
 
     @property
     def registry(self) -> Registry:

@@ -263,9 +263,9 @@ class ColumnValues:
                 "ARRAY",
                 fields=(Column("element", self._elements.type(exact_numbers=exact_numbers)),),
             )
-        if kind == "object":
-            return self._object(exact_numbers)
-        return SqlType(_PLAIN.get(kind, "STRING"))
+        return (
+            self._object(exact_numbers) if kind == "object" else SqlType(_PLAIN.get(kind, "STRING"))
+        )
 
     def digits(self) -> SqlType | None:
         """Return a DECIMAL when every value is text of digits, otherwise None."""

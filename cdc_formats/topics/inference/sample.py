@@ -43,7 +43,7 @@ class Reading(NamedTuple):
     inspected : InspectedRecord
     events : tuple of Event
     table : tuple of str or None
-        The names of the events' table.
+        The names of the table of the events, or of the declared columns.
     ignored : Ignored or None
     error : DecodeError or None
     """
@@ -109,7 +109,12 @@ class AnyColumns:
         record = inspected.record
         result = self.events(record.key, record.value, record.headers)
         if isinstance(result, Ignored):
-            return Reading(inspected, ignored=result)
+            names = (
+                self.format.control_event(record.key, record.value, result, record.headers)[1:4]
+                if result in self.sampler.declaring
+                else ()
+            )
+            return Reading(inspected, table=tuple(filter(None, names)) or None, ignored=result)
         events = tuple(result)
         return Reading(inspected, events, self.table(events[0].message) if events else None)
 
@@ -270,7 +275,8 @@ class TopicSample(SampleCounts):
         self.json_nulls += record.value is not None and bytes(record.value) == b"null"
         if reading.ignored is not None:
             self.ignored[reading.ignored] += 1
-            return
+            if reading.ignored not in self.sampler.declaring:
+                return
         error = reading.error or decode_one(self.format.identifier, self._add_events, reading)
         if error is not None:
             self.refused.append(error)

@@ -5,10 +5,11 @@ Only what the records prove is a fault: a topic that could be right has none.
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from heapq import merge
+from itertools import chain
 from typing import Any, NamedTuple
 
 from cdc_formats.errors import ArgumentError, DecodeError
@@ -172,50 +173,42 @@ def diagnose(
     reader = AnyColumns(chosen)
     readings = all_readings(inspected, tried[0].readings, reader)
     without_rows = [each for each in readings if each.ignored in _OF_ROWS]
-    seen = _Seen()
-    for table, group in profiled_tables(readings, reader):
-        _table_faults(table, group, without_rows, reader, seen)
-    _topic_faults(readings, reader.sampler, compacted, seen)
-    for record in aborted:
-        seen.add(ABORTED, "", record)
-    return seen.faults()
+    tables = profiled_tables(readings, reader)
+    shown = chain(
+        *(_table_faults(table, group, without_rows, reader) for table, group in tables),
+        _topic_faults(readings, reader.sampler, compacted),
+        ((ABORTED, "", record, "") for record in aborted),
+    )
+    found: dict[tuple[str, str], list[tuple[str, str]]] = {}
+    for name, table, record, detail in shown:
+        found.setdefault((name, table), []).append((record.where, detail))
+    return [
+        Fault(name, table, records[0][0], len(records), records[0][1])
+        for (name, table), records in found.items()
+    ]
 
 
-class _Seen:
-    """The records that show faults."""
-
-    def __init__(self) -> None:
-        self._first: dict[tuple[str, str], tuple[SampledRecord, str]] = {}
-        self._counts: Counter[tuple[str, str]] = Counter()
-
-    def add(self, name: str, table: str, record: SampledRecord, detail: str = "") -> None:
-        self._first.setdefault((name, table), (record, detail))
-        self._counts[name, table] += 1
-
-    def faults(self) -> list[Fault]:
-        return [
-            Fault(name, table, record.where, self._counts[name, table], detail)
-            for (name, table), (record, detail) in self._first.items()
-        ]
+_Shown = tuple[str, str, SampledRecord, str]
+"""A fault's name, its table, a record that shows it, and a detail."""
 
 
 def _topic_faults(
-    readings: Sequence[Reading], sampler: Sampler, compacted: bool, seen: _Seen
-) -> None:
-    """Add what the Kafka keys and the compaction of the topic show."""
+    readings: Sequence[Reading], sampler: Sampler, compacted: bool
+) -> Iterator[_Shown]:
+    """Yield what the Kafka keys and the compaction of the topic show."""
     tables = dict[bytes, tuple[str, ...]]()
     for each in readings:
         key = each.record.key
         if key is not None and each.table and tables.setdefault(key, each.table) != each.table:
-            seen.add(SHARED_KEYS, "", each.record, f"{'.'.join(tables[key])} and others")
+            yield SHARED_KEYS, "", each.record, f"{'.'.join(tables[key])} and others"
     if not compacted or sampler.plain_rows:
         return
     changes = [each for each in readings if each.events]
     deletes = [each for each in changes if each.events[0].kind is RowKind.DELETE]
     if deletes and not any(each.record.value is None for each in readings):
-        seen.add(NO_TOMBSTONES, "", deletes[0].record)
+        yield NO_TOMBSTONES, "", deletes[0].record, ""
     if changes:
-        seen.add(COMPACTED, "", changes[0].record)
+        yield COMPACTED, "", changes[0].record, ""
 
 
 def _table_faults(
@@ -223,30 +216,29 @@ def _table_faults(
     group: Sequence[Reading],
     without_rows: Sequence[Reading],
     reader: AnyColumns,
-    seen: _Seen,
-) -> None:
-    """Add what the rows of one table show."""
+) -> Iterator[_Shown]:
+    """Yield what the rows of one table show."""
     name, format = table.name, reader.format
     keyed = [each for each in group if each.record.key is not None]
     if table.key_agrees is False and keyed:
-        seen.add(OTHER_KEY, name, keyed[0].record, table.kafka_key.partition(": ")[2])
+        yield OTHER_KEY, name, keyed[0].record, table.kafka_key.partition(": ")[2]
     evidence = table.schema.evidence if table.schema else ()
     questioned = [each.column.name for each in evidence if each.questions]
     untyped = [each for each in group if each.inspected.value.encoding == JSON_OBJECT]
     if questioned and untyped and "debezium" in format.identifier:
-        seen.add(QUESTIONS, name, untyped[0].record, ", ".join(questioned))
-    _row_faults(name, group, reader, seen)
-    _cut_values(name, group, seen)
+        yield QUESTIONS, name, untyped[0].record, ", ".join(questioned)
+    yield from _row_faults(name, group, reader)
+    yield from _cut_values(name, group)
     if table.primary_key and not reader.sampler.plain_rows:
-        history = _History(name, table.primary_key, reader, seen)
+        history = _History(name, table.primary_key, reader)
         for each in merge(
             group, without_rows, key=lambda each: (each.record.partition, each.record.offset)
         ):
-            history.add(each)
+            yield from history.add(each)
 
 
-def _row_faults(name: str, group: Sequence[Reading], reader: AnyColumns, seen: _Seen) -> None:
-    """Add rows with placeholders, and those that lack columns which come back later."""
+def _row_faults(name: str, group: Sequence[Reading], reader: AnyColumns) -> Iterator[_Shown]:
+    """Yield rows with placeholders, and those that lack columns which come back later."""
     placeholder = reader.format.handling.placeholder
     forms = () if placeholder is None else unavailable_forms(placeholder)
     columns, absent, partition = set[str](), dict[str, list[SampledRecord]](), -1
@@ -255,7 +247,7 @@ def _row_faults(name: str, group: Sequence[Reading], reader: AnyColumns, seen: _
             columns, absent, partition = set(), {}, record.partition
         for column in row.keys() & absent.keys():  # not dropped: it is there again
             for lacking in absent.pop(column):
-                seen.add(PARTIAL_ROWS, name, lacking, column)
+                yield PARTIAL_ROWS, name, lacking, column
         for column in columns - row.keys():
             absent.setdefault(column, []).append(record)
         columns |= row.keys()
@@ -263,7 +255,7 @@ def _row_faults(name: str, group: Sequence[Reading], reader: AnyColumns, seen: _
         if reader.sampler.connector(message) and not reader.sampler.is_complete(message):
             for column, value in row.items():
                 if isinstance(value, Hashable) and value in forms:
-                    seen.add(PLACEHOLDERS, name, record, str(column))
+                    yield PLACEHOLDERS, name, record, str(column)
 
 
 def _rows(group: Sequence[Reading]) -> Iterator[tuple[SampledRecord, Any, Mapping[str, Any]]]:
@@ -273,8 +265,8 @@ def _rows(group: Sequence[Reading]) -> Iterator[tuple[SampledRecord, Any, Mappin
                 yield each.record, event.message, event.after
 
 
-def _cut_values(name: str, group: Sequence[Reading], seen: _Seen) -> None:
-    """Add columns of many lengths with several values of the longest, which is a round number."""
+def _cut_values(name: str, group: Sequence[Reading]) -> Iterator[_Shown]:
+    """Yield columns of many lengths with several values of the longest, which is a round number."""
     lengths = defaultdict[str, dict[int, dict[str, SampledRecord]]](dict)
     for record, _, row in _rows(group):
         for column, value in row.items():
@@ -287,7 +279,7 @@ def _cut_values(name: str, group: Sequence[Reading], seen: _Seen) -> None:
         near = [length for length in values if length > longest / 2]
         if is_round and len(near) > _LIKELY_CUT and len(values[longest]) >= _LIKELY_CUT:
             for record in values[longest].values():
-                seen.add(CUT, name, record, f"{column} of {longest:,} characters")
+                yield CUT, name, record, f"{column} of {longest:,} characters"
 
 
 _Key = tuple[str, ...]
@@ -296,16 +288,16 @@ _Key = tuple[str, ...]
 class _History:
     """The last row of each key, and what contradicts it."""
 
-    def __init__(self, name: str, key: Sequence[str], reader: AnyColumns, seen: _Seen) -> None:
-        self.name, self.key, self.reader, self.seen = name, key, reader, seen
+    def __init__(self, name: str, key: Sequence[str], reader: AnyColumns) -> None:
+        self.name, self.key, self.reader = name, key, reader
         self.rows: dict[_Key, Mapping[str, Any]] = {}
         self.partitions: dict[_Key, int] = {}
         self.positions: dict[tuple[_Key, str], tuple[Any, Any]] = {}
         self.repeated: set[tuple[bytes | None, bytes | None]] = set()
         self.last: SampledRecord | None = None
 
-    def add(self, reading: Reading) -> None:
-        """Compare a record with those before it."""
+    def add(self, reading: Reading) -> Iterator[_Shown]:
+        """Compare a record with those before it; yield what it contradicts."""
         record, last = reading.record, self.last
         if (
             last is None
@@ -327,18 +319,20 @@ class _History:
             if key is None:
                 continue
             if self.partitions.setdefault(key, record.partition) != record.partition:
-                self.seen.add(MOVED, self.name, record, f"key {', '.join(key)}")
+                yield MOVED, self.name, record, f"key {', '.join(key)}"
             if event.kind is RowKind.DELETE or operation in _SNAPSHOTS:
                 # A snapshot may have a row before its insert, which is read from the log.
                 self.rows.pop(key, None)
             elif not is_repeated and not self._is_redelivered(event, key):
-                self._add(event, before, key, record)
+                yield from self._add(event, before, key, record)
 
-    def _add(self, event: Event, before: _Key | None, key: _Key, record: SampledRecord) -> None:
+    def _add(
+        self, event: Event, before: _Key | None, key: _Key, record: SampledRecord
+    ) -> Iterator[_Shown]:
         """Compare an insert or an update with the row before it."""
         row = self.rows.get(before or key)
         if event.kind is RowKind.INSERT and key in self.rows:
-            self.seen.add(INSERTED_TWICE, self.name, record, f"key {', '.join(key)}")
+            yield INSERTED_TWICE, self.name, record, f"key {', '.join(key)}"
         if (
             event.kind is RowKind.UPDATE_AFTER
             and row is not None
@@ -346,7 +340,7 @@ class _History:
         ):
             names = row.keys() & event.before.keys()
             if other := sorted(name for name in names if _differ(row[name], event.before[name])):
-                self.seen.add(MISSED, self.name, record, f"{other[0]} of key {', '.join(key)}")
+                yield MISSED, self.name, record, f"{other[0]} of key {', '.join(key)}"
         if before is not None:
             self.rows.pop(before, None)
         self.rows[key] = event.after if isinstance(event.after, Mapping) else {}

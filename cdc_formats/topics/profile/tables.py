@@ -131,10 +131,14 @@ def profiled_tables(
 
 
 def _groups(readings: Sequence[Reading], sampler: Sampler) -> dict[tuple[str, ...], list[Reading]]:
-    """Return the records with rows, by table; a single named table gets those that name none."""
+    """Return the records with rows or columns, by table.
+
+    A single named table gets those that name none.
+    """
     groups: dict[tuple[str, ...], list[Reading]] = {}
     for each in readings:
-        if each.events or _is_tombstone(each, sampler):
+        declares = each.table is not None and each.ignored in sampler.declaring
+        if each.events or declares or _is_tombstone(each, sampler):
             groups.setdefault(each.table or (), []).append(each)
     if () in groups and len(groups) == 2:
         nameless = groups.pop(())
@@ -171,6 +175,7 @@ def _table(
 ) -> TableProfile:
     format = replace(reader.format, **filters)  # type: ignore[arg-type]
     schema, reason = _schema(readings, format, single_key=reader.sampler.plain_rows)
+    readings = [each for each in readings if each.ignored not in reader.sampler.declaring]
     key = schema.primary_key if schema else ()
     agrees, kafka_key = _key_agreement(readings, reader, key)
     detected = (

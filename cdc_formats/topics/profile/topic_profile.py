@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta, timezone
 from statistics import median_low
@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from cdc_formats.errors import ArgumentError, DecodeError
-from cdc_formats.events import Event, Ignored, Position
+from cdc_formats.events import Ignored, Position
 from cdc_formats.format import Format
 from cdc_formats.topics.encodings import InspectedRecord, SampledRecord
 from cdc_formats.topics.inference.sample import Reading
@@ -207,69 +207,53 @@ def positions(readings: Sequence[Reading], format: Format) -> Positions:
         return Positions(
             format.traits.positions, 0, sum(len(each.events) for each in readings), {}, 0, 0
         )
-    tally = _Tally()
+    found = list(_found(readings, format))
+    placed = [(reading, position) for reading, position, _ in found if position is not None]
+    unplaced, reason = len(found) - len(placed), next((why for *_, why in found if why), "")
+    if unplaced and not reason:
+        reason = (
+            "some events have only a clock"
+            if placed
+            else "the messages do not include a log position"
+        )
+    histories = Counter(position.history for _, position in placed)
+    return Positions(
+        reason, len(placed), unplaced, dict(histories.most_common()), *_out_of_order(placed)
+    )
+
+
+def _found(
+    readings: Sequence[Reading], format: Format
+) -> Iterator[tuple[Reading, Position | None, str]]:
+    """Yield the position of each event, None without one, and the error in its place."""
     for reading in readings:
         for event in reading.events:
-            tally.add(reading, event, format)
-    return tally.result()
+            try:
+                position = format.traits.position(event.message)
+            except DecodeError as error:
+                yield reading, None, error.bare or error.reason
+            else:
+                has_one = position is not None and position.high is not None
+                yield reading, position if has_one else None, ""
 
 
-class _Tally:
-    """Counts positions, event by event."""
-
-    def __init__(self) -> None:
-        self.histories: Counter[str] = Counter()
-        self.last: dict[tuple[int, str], tuple[int, int]] = {}
-        self.clock: dict[tuple[int, str], int] = {}
-        self.of_key: dict[tuple[Hashable, str], tuple[int, int]] = {}
-        self.reasons: Counter[str] = Counter()
-        self.backwards = self.redelivered = self.unplaced = 0
-
-    def add(self, reading: Reading, event: Event, format: Format) -> None:
-        try:
-            position = format.traits.position(event.message)
-        except DecodeError as error:
-            self.reasons[error.bare or error.reason] += 1
-            position = None
-        if position is None or position.high is None:
-            self.unplaced += 1
-        else:
-            self._add(reading, position, (position.high, position.low))
-
-    def _add(self, reading: Reading, position: Position, at: tuple[int, int]) -> None:
-        self.histories[position.history] += 1
-        record = reading.record
-        stream = (record.partition, position.history)
+def _out_of_order(placed: Sequence[tuple[Reading, Position]]) -> tuple[int, int]:
+    """Return the number of steps back in a partition and history, and that of redeliveries."""
+    last, clocks, of_keys = (dict[Any, Any]() for _ in range(3))
+    backwards = redelivered = 0
+    for reading, position in placed:
+        record, at, clock_ms = reading.record, (position.high, position.low), position.clock_ms
+        stream = record.partition, position.history
         # Without a Kafka key the value identifies the row: a redelivery has the same bytes.
         key = (reading.table, record.key or record.value), position.history
-        clock = self.clock.get(stream)
-        self.backwards += stream in self.last and at < self.last[stream]
-        seen = key in self.of_key and at <= self.of_key[key]
-        self.redelivered += seen and (
-            clock is None or position.clock_ms is None or position.clock_ms <= clock
-        )
-        self.last[stream] = at
-        self.of_key[key] = max(at, self.of_key.get(key, at))
-        if position.clock_ms is not None:
-            self.clock[stream] = max(position.clock_ms, clock or position.clock_ms)
-
-    def result(self) -> Positions:
-        with_position = self.histories.total()
-        reason = next(iter(self.reasons), "")
-        if self.unplaced and not reason:
-            reason = (
-                "the messages do not include a log position"
-                if not with_position
-                else "some events have only a clock"
-            )
-        return Positions(
-            reason,
-            with_position,
-            self.unplaced,
-            dict(self.histories.most_common()),
-            self.backwards,
-            self.redelivered,
-        )
+        clock = clocks.get(stream)
+        backwards += stream in last and at < last[stream]
+        seen = key in of_keys and at <= of_keys[key]
+        redelivered += seen and (clock is None or clock_ms is None or clock_ms <= clock)
+        last[stream], of_keys[key] = at, max(at, of_keys.get(key, at))
+        if clock_ms is not None:
+            clocks[stream] = max(clock_ms, clock or clock_ms)
+    return backwards, redelivered
 
 
 KINDS = ("+I", "-U", "+U", "-D")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields, replace
@@ -12,10 +13,11 @@ from typing import Any, ClassVar
 from cdc_formats.avro.registry_options import RegistryOptions
 from cdc_formats.decoding.other_messages import is_wrapped_row, other_message
 from cdc_formats.errors import DecodeError, MalformedMessageError
-from cdc_formats.events import Headers
+from cdc_formats.events import Headers, Ignored
 from cdc_formats.formats.canal import CanalFormat
 from cdc_formats.formats.dms import USUAL_PREFIX, DmsJson, before_image_names
 from cdc_formats.formats.op import OpJson
+from cdc_formats.formats.sqlserver_ces import unwrapped
 from cdc_formats.formats.upsert.upsert_kafka import UpsertKafka
 from cdc_formats.topics.encodings import (
     FRAMED,
@@ -26,10 +28,11 @@ from cdc_formats.topics.encodings import (
     JSON_PAYLOAD,
     JSON_VALUE,
     NULL,
+    listed_names,
     value_at,
 )
 from cdc_formats.topics.inference.observed import DIGITS
-from cdc_formats.topics.inference.source_types import canal_type, jdbc_type
+from cdc_formats.topics.inference.source_types import STRING, canal_type, jdbc_type
 from cdc_formats.topics.sampler import (
     Declaration,
     DeclaredColumn,
@@ -84,7 +87,7 @@ class OggSampler(Sampler):
 
 
 # --------------------------------------------------------------------------------------------------
-# Samples of CockroachDB's wrapped messages
+# Samples of CockroachDB's messages
 
 
 class CockroachdbSampler(Sampler):
@@ -94,7 +97,8 @@ class CockroachdbSampler(Sampler):
 
     def declaration(self, key: bytes | None, value: bytes, headers: Headers = ()) -> Declaration:
         """Return the columns of the row that alone have the values of the Kafka key."""
-        row, parts = value_at(message_fields(value), ("after",)), key and read_json(key)
+        fields, parts = message_fields(value), key and read_json(key)
+        row: Any = fields if "__crdb__" in fields else fields.get("after")
         names = [
             # Python takes true for 1.
             [name for name, own in row.items() if own == part and type(own) is type(part)]
@@ -108,10 +112,66 @@ class CockroachdbSampler(Sampler):
         )
 
     def evidence(self, record: InspectedRecord) -> Evidence:
-        """Return whether the value has only fields of a wrapped changefeed."""
-        return Evidence(
-            is_wrapped_row(record.value.fields) or {*record.value.fields} == {"resolved"}
-        )
+        """Return whether the value has only fields of a wrapped changefeed, or those of a bare one."""
+        names = {*record.value.fields}
+        return Evidence(is_wrapped_row(names) or names == {"resolved"} or "__crdb__" in names)
+
+
+# --------------------------------------------------------------------------------------------------
+# Samples of SQL Server's change event streaming
+
+_SQL_SERVER_TYPES = {
+    "bigint": "BIGINT",
+    "bit": "BOOLEAN",
+    "date": "DATE",
+    "datetime": "TIMESTAMP_NTZ",
+    "datetime2": "TIMESTAMP_NTZ",
+    "datetimeoffset": "TIMESTAMP",
+    "decimal": "DECIMAL",
+    "float": "DOUBLE",
+    "int": "INT",
+    "numeric": "DECIMAL",
+    "real": "FLOAT",
+    "smalldatetime": "TIMESTAMP_NTZ",
+    "smallint": "SMALLINT",
+    "time": "TIME",
+    "tinyint": "SMALLINT",
+    **dict.fromkeys(("char", "nchar", "nvarchar", "uniqueidentifier", "varchar"), "STRING"),
+    **dict.fromkeys(("binary", "varbinary"), "STRING"),
+}
+_SIZED = re.compile(r"([a-z0-9]+)(?:\(([0-9]+)(?:, ?([0-9]+))?\)|\(max\))?")
+
+
+class SqlserverCesSampler(Sampler):
+    """The hooks of ``sqlserver-ces-json``."""
+
+    marks = ("specversion", "type", "operation", "logicalid", "data")
+    operation_path = ("operation",)
+
+    def declaration(self, key: bytes | None, value: bytes, headers: Headers = ()) -> Declaration:
+        """Return the columns of ``cols``, and the primary key of ``pkkey``."""
+        match read_json(unwrapped(value)):
+            case {"data": {"eventsource": {"cols": [*columns], "pkkey": [*keys]}}}:
+                declared = [
+                    _declared(name, of, _sql_server_type(of))
+                    for each in columns
+                    if isinstance(name := value_at(each, ("name",)), str)
+                    and isinstance(of := value_at(each, ("type",)), str)
+                ]
+                names = listed_names([value_at(each, ("columnname",)) for each in keys])
+                return Declaration("cols", declared, names, "pkkey")
+        return Declaration()
+
+
+def _sql_server_type(text: str) -> SqlType | None:
+    match = _SIZED.fullmatch(text.lower())
+    name = _SQL_SERVER_TYPES.get(match[1]) if match else None
+    if match is None or name is None:
+        return None
+    sizes = [int(each) for each in match.groups()[1:] if each]
+    return SqlType(
+        name, *(sizes if name in ("DECIMAL", "TIMESTAMP_NTZ", "TIMESTAMP", "TIME") else ())
+    )
 
 
 # --------------------------------------------------------------------------------------------------
@@ -177,12 +237,6 @@ class CanalSampler(Sampler):
         source, columns = _declared_columns(message_fields(value), zoned=zoned)
         return super().declaration(key, value)._replace(source=source, columns=columns)
 
-    def evidence(self, record: InspectedRecord) -> Evidence:
-        """Refuse TiCDC's simple protocol, whose DDL looks like Canal's."""
-        if "commitTs" in record.value.fields and (sentence := other_message(record.record.value)):
-            return Evidence(refusal=DecodeError(sentence))
-        return Evidence()
-
 
 class TicdcSampler(CanalSampler):
     """The hooks of ``ticdc-canal-json``."""
@@ -191,14 +245,60 @@ class TicdcSampler(CanalSampler):
 
     def evidence(self, record: InspectedRecord) -> Evidence:
         """Return whether the value has ``_tidb``, or the id 0: Canal numbers its batches from 1."""
-        evidence, fields = super().evidence(record), record.value.fields
-        if evidence.refusal is not None:
-            return evidence
+        fields = record.value.fields
         zero = fields.get("id") == 0
         return Evidence(
             "_tidb" in fields or (zero and "isDdl" in fields),
             ("{} have id 0, as TiCDC writes it",) if zero else (),
         )
+
+
+class TicdcSimpleSampler(Sampler):
+    """The hooks of ``ticdc-simple-json``."""
+
+    marks = ("version", "type", "commitTs", "buildTs", "data", "database", "table")
+    operation_path = ("type",)
+    declaring = (Ignored.MESSAGE, Ignored.DDL)
+
+    def declaration(self, key: bytes | None, value: bytes, headers: Headers = ()) -> Declaration:
+        """Return the columns and the primary key of ``tableSchema``."""
+        match read_json(value):
+            case {"tableSchema": {"columns": [*columns], "indexes": [*indexes]}}:
+                keys = [
+                    each.get("columns")
+                    for each in indexes
+                    if isinstance(each, dict) and each.get("primary") is True
+                ]
+                declared = list(filter(None, map(_simple_column, columns)))
+                names = listed_names(next(iter(keys), None))
+                return Declaration("tableSchema", declared, names, "tableSchema")
+        return Declaration()
+
+    def evidence(self, record: InspectedRecord) -> Evidence:
+        """Refuse a value without the fields that all messages of the protocol have."""
+        if {"version", "commitTs", "buildTs"} <= {*record.value.fields}:
+            return Evidence(distinctive=True)
+        return Evidence(refusal=DecodeError("`version`, `commitTs` or `buildTs` is missing"))
+
+
+def _simple_column(column: Any) -> DeclaredColumn | None:
+    """Return a column of ``tableSchema``; None if it has another form."""
+    match column:
+        case {"name": str(name), "dataType": {"mysqlType": str(kind), **more}}:
+            digits = more.get("decimal", 0)
+            sizes = {
+                "decimal": f"({more.get('length')},{digits})",
+                "bit": f"({more.get('length')})",
+            }
+            sizes |= dict.fromkeys(("datetime", "timestamp"), f"({digits})")
+            unsigned = " unsigned" if more.get("unsigned") or more.get("zerofill") else ""
+            text = f"{kind}{sizes.get(kind, '')}{unsigned}"
+            # A vector is text, not Canal's bytes.
+            of = (STRING, "") if kind == "vector" else canal_type(text, zoned=True)
+            declared = _declared(name, text, *of)
+            is_nullable = column.get("nullable") is not False
+            return declared._replace(column=replace(declared.column, nullable=is_nullable))
+    return None
 
 
 def _declared_columns(
@@ -296,40 +396,8 @@ class OpSampler(Sampler):
             if op_field
             else sorted(set(chain.from_iterable(map(_paths, values))), key=_order)
         )
-        for path in paths:
-            codes = _codes_at(path, values)
-            # The row is next to the operation, or next to an object around it.
-            rows = (
-                _object(path[:depth], values, _ROWS, len(values) / 2) for depth in range(len(path))
-            )
-            row = next(filter(None, rows), ())
-            if codes and (row or op_field or _is_flat(path, values)):
-                return {
-                    "op_field": ".".join(path),
-                    "codes": codes,
-                    **_row_options(row, values, codes),
-                    **_position_option(path, values),
-                    # All messages have the fields of this producer.
-                    **next(
-                        (
-                            of_producer
-                            for fields, of_producer in _OF_PRODUCERS
-                            if all(
-                                value_at(each, at) is not None for each in values for at in fields
-                            )
-                        ),
-                        {},
-                    ),
-                }
-        headers = [
-            {name: (data or b"").decode(errors="replace") for name, data in each.record.headers}
-            for each in records
-            if each.value.fields
-        ]
-        for name in sorted(set(chain.from_iterable(headers))):
-            if _spelled(name) in _OPERATIONS and (codes := _codes_at((name,), headers)):
-                return {"op_header": name, "codes": codes}
-        return {}
+        tried = (_field_options(path, values, is_given=bool(op_field)) for path in paths)
+        return next(filter(None, tried), None) or _header_options(records)
 
     def evidence(self, record: InspectedRecord) -> Evidence:
         """Return whether the value has an operation.
@@ -381,6 +449,42 @@ def _spelled(name: str) -> str:
     A name with two underscores at its start is Debezium's.
     """
     return name if name.startswith("__") else name.lower().replace("_", "").replace("-", "")
+
+
+def _field_options(
+    path: _Path, values: Sequence[Mapping[str, Any]], *, is_given: bool
+) -> dict[str, Any]:
+    """Return the options of messages with the operation at a path; none if it is not there."""
+    codes = _codes_at(path, values)
+    # The row is next to the operation, or next to an object around it.
+    rows = (_object(path[:depth], values, _ROWS, len(values) / 2) for depth in range(len(path)))
+    row = next(filter(None, rows), ())
+    if not (codes and (row or is_given or _is_flat(path, values))):
+        return {}
+    of_producers = (
+        options
+        for fields, options in _OF_PRODUCERS
+        if all(value_at(each, at) is not None for each in values for at in fields)
+    )
+    return {
+        "op_field": ".".join(path),
+        "codes": codes,
+        **_row_options(row, values, codes),
+        **_position_option(path, values),
+        **next(of_producers, {}),
+    }
+
+
+def _header_options(records: Sequence[InspectedRecord]) -> dict[str, Any]:
+    """Return the options of messages with the operation in a Kafka header."""
+    headers = [
+        {name: (data or b"").decode(errors="replace") for name, data in each.record.headers}
+        for each in records
+        if each.value.fields
+    ]
+    names = sorted(name for name in set(chain(*headers)) if _spelled(name) in _OPERATIONS)
+    tried = ({"op_header": name, "codes": _codes_at((name,), headers)} for name in names)
+    return next((options for options in tried if options["codes"]), {})
 
 
 def _paths(value: Mapping[str, Any], outer: _Path = ()) -> Iterator[_Path]:
@@ -550,22 +654,13 @@ class UpsertKafkaSampler(Sampler):
     ) -> Mapping[str, Any]:
         """Return the formats of key and value; registry options without a prefix apply to both."""
         values = [each.value.encoding for each in records]
-        key, value = _most([each.key.encoding for each in records]), _most(values)
+        key, value = _most(each.key.encoding for each in records), _most(values)
         named = _REGISTRY.intersection(options) if {key, value} & _OF_REGISTRY else ()
-        numbers = [
-            isinstance(each.key.value, (int, Decimal))
-            for each in records
-            if each.key.encoding == JSON_VALUE
-        ]
-        both = [each for each in records if each.key.fields and each.value.fields]
-        # Whether no value has a column of the key.
-        apart = both and not any({*each.key.fields} & {*each.value.fields} for each in both)
         detected = {
             **{f"avro_confluent_{name}": options[name] for name in named},
-            "key_format": _KEY_FORMATS.get(key)
-            or ("csv" if 2 * sum(numbers) > len(records) else "raw"),
+            "key_format": _KEY_FORMATS.get(key) or ("csv" if _are_numbers(records) else "raw"),
             "value_format": "avro-confluent" if value in FRAMED else "json",
-            "value_fields_include": "EXCEPT_KEY" if apart else "ALL",
+            "value_fields_include": "EXCEPT_KEY" if _are_apart(records) else "ALL",
             "json_null": "delete" if JSON_NULL in values else "fail",
         }
         return {name: option for name, option in detected.items() if option != _DEFAULTS[name]}
@@ -583,6 +678,19 @@ class UpsertKafkaSampler(Sampler):
             if record.key.encoding == NULL
             else None
         )
+
+
+def _are_numbers(records: Sequence[InspectedRecord]) -> bool:
+    """Return whether most Kafka keys are numbers in JSON."""
+    keys = [each.key.value for each in records if each.key.encoding == JSON_VALUE]
+    return 2 * sum(isinstance(key, (int, Decimal)) for key in keys) > len(records)
+
+
+def _are_apart(records: Sequence[InspectedRecord]) -> bool:
+    """Return whether no value has a column of its key."""
+    both = [(each.key.fields, each.value.fields) for each in records]
+    pairs = [(key, value) for key, value in both if key and value]
+    return bool(pairs) and all(key.keys().isdisjoint(value) for key, value in pairs)
 
 
 def _most(encodings: Iterable[str]) -> str | None:

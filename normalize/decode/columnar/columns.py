@@ -179,7 +179,7 @@ class ColumnConverter:
 
     def _keys(self, encoding: Encoding, rows: Rows, cells: _Cells) -> tuple[_Cells, _Refused]:
         """Return the canonical values of the key's columns, by their index."""
-        keys, refused = _Cells(), list[int]()
+        keys, refused, of_rows = _Cells(), list[int](), self.envelope.keys.of_rows
         nameless = set(range(len(rows.keys)))
         for index in self.key_indices:
             column = encoding.columns[index]
@@ -188,36 +188,42 @@ class ColumnConverter:
                 if index in cells
                 else ([None] * len(rows.places), [])
             )
-            if self.envelope.keys.of_rows:
+            if of_rows:
                 parts, unread = column.canonical(list(map(attrgetter(f"c{index}"), rows.keys)))
-                nameless &= {row for row, part in enumerate(parts) if part is None}
-                if None in values:
-                    # In a format that compares the two, a NULL in the row is not the key's value. In
-                    # others, the row may not have the column at all.
-                    get = encoding.getters[index] if self.envelope.keys.is_compared else None
-                    values = [
-                        part if value is None and not (get and get(image) is None) else value
-                        for value, part, image in zip(values, parts, rows.images, strict=True)
-                    ]
-                unconverted = [*unconverted, *unread]
-                if self.envelope.keys.is_compared and values != parts:
-                    pairs = enumerate(zip(values, parts, strict=True))
-                    unconverted += [row for row, (own, part) in pairs if own != part]
-            refused += unconverted
-            refused += _null_rows(values)
+                nameless &= set(_null_rows(parts))
+                values, different = self._with_parts(encoding, index, rows, values, parts)
+                unconverted = [*unconverted, *unread, *different]
+            refused += [*unconverted, *_null_rows(values)]
             keys[index] = values
         # A key without any of its columns is decoded alone.
         refused += nameless
-        if self.envelope.keys.of_rows or not keys:
+        if of_rows or not keys:
             # A row without any of the declared columns is an error, although its key is known or
             # not needed.
-            only_key = self.envelope.keys.of_rows
-            refused += [
-                row
-                for row in _empty(cells, len(rows.places))
-                if not only_key or rows.kinds[row] is not _DELETE
-            ]
+            empty = _empty(cells, len(rows.places))
+            refused += [row for row in empty if not of_rows or rows.kinds[row] is not _DELETE]
         return keys, refused
+
+    def _with_parts(
+        self, encoding: Encoding, index: int, rows: Rows, values: list[Any], parts: list[Any]
+    ) -> tuple[list[Any], _Refused]:
+        """Return a key's column with the Kafka keys' values for missing ones, and rows that differ.
+
+        `values` are those of the rows, and `parts` those of the Kafka keys.
+        """
+        is_compared = self.envelope.keys.is_compared
+        if None in values:
+            # In a format that compares the two, a NULL in the row is not the key's value. In others,
+            # the row may not have the column at all.
+            get = encoding.getters[index] if is_compared else None
+            values = [
+                part if value is None and not (get and get(image) is None) else value
+                for value, part, image in zip(values, parts, rows.images, strict=True)
+            ]
+        if not is_compared or values == parts:
+            return values, []
+        pairs = enumerate(zip(values, parts, strict=True))
+        return values, [row for row, (own, part) in pairs if own != part]
 
     def _arrays(
         self, encoding: Encoding, cells: _Cells, keys: _Cells, removed: list[bool]

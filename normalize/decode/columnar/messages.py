@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Sequence
-from functools import partial
+from functools import lru_cache, partial
 from itertools import compress, zip_longest
 from operator import attrgetter
 from typing import Any, NamedTuple
@@ -24,7 +24,8 @@ from normalize.core.message_columns import MessageColumn
 from normalize.core.records import Records, header_lists
 from normalize.decode.plan import DecodePlan
 
-_BLOCKS_KEPT = 1000
+BLOCKS_KEPT = 1000
+"""The schema blocks and frames whose compiled readers a task keeps."""
 _REFUSALS = (DecodeError, RecursionError)
 Read = Callable[[Any], Any]
 """A function that reads metadata of a message."""
@@ -187,24 +188,16 @@ class Encodings:
         self.envelope = envelope
         self.compile = partial(Encoding, envelope, whole=whole, fewest=fewest)
         self.bare = None if envelope.framing.frame else self.compile(rows)
-        self.by_block = dict[bytes, Encoding | None]()
+        self.of = lru_cache(BLOCKS_KEPT)(self._of)
 
-    def of(self, block: bytes) -> Encoding | None:
+    def _of(self, block: bytes) -> Encoding | None:
         """Return the encoding of a schema block or frame; None to decode messages one by one."""
-        if block not in self.by_block:
-            if len(self.by_block) >= _BLOCKS_KEPT:
-                self.by_block.clear()
-            try:
-                rows = (
-                    self.envelope.framing.by_block(block)
-                    if self.envelope.framing.by_block is not None
-                    else None
-                )
-            except DecodeError:
-                rows = None
-            frame = block if self.envelope.framing.frame else b""
-            self.by_block[block] = None if rows is None else self.compile(rows, frame=frame)
-        return self.by_block[block]
+        try:
+            rows = self.envelope.framing.by_block(block)
+        except DecodeError:
+            rows = None
+        frame = block if self.envelope.framing.frame else b""
+        return None if rows is None else self.compile(rows, frame=frame)
 
 
 class Messages(NamedTuple):
@@ -269,29 +262,12 @@ class MessageReader:
 
     def read(self, records: Records) -> MessagesRead:
         """Return the messages of records."""
-        values = records.values
-        deletes = (
-            []
-            if self.envelope.keys.shape is None
-            else [
-                place for place, value in enumerate(values) if value in self.envelope.keys.deletes
-            ]
-        )
-        if all(values) and not deletes:
-            present, empty = list(range(len(values))), []
-        else:
-            deleting = set(deletes)
-            present = [
-                place for place, value in enumerate(values) if value and place not in deleting
-            ]
-            empty = [
-                place for place, value in enumerate(values) if not value and place not in deleting
-            ]
+        present, empty, deletes = self._sorted(records.values)
         bare = self.encodings.bare
         read = (
             self._framed(records, present)
             if bare is None
-            else self._bare(bare, values, present, deletes)
+            else self._bare(bare, records.values, present, deletes)
         )
         if self.envelope.operation_header:
             headers = header_lists(records.headers) if records.headers is not None else []
@@ -303,6 +279,21 @@ class MessageReader:
         else:
             read.ignored[Ignored.TOMBSTONE.value] += len(empty)
         return read
+
+    def _sorted(self, values: Sequence[bytes | None]) -> tuple[list[int], list[int], list[int]]:
+        """Return the records with a message, those without, and those that delete their key's row."""
+        keys = self.envelope.keys
+        deletes = (
+            []
+            if keys.shape is None
+            else [place for place, value in enumerate(values) if value in keys.deletes]
+        )
+        if all(values) and not deletes:
+            return list(range(len(values))), [], []
+        deleting = set(deletes)
+        others = [place for place in range(len(values)) if place not in deleting]
+        present = [place for place in others if values[place]]
+        return present, [place for place in others if not values[place]], deletes
 
     def _bare(
         self,

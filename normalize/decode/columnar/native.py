@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import cache, partial
+from functools import cache, lru_cache, partial
 from importlib import import_module
 from types import NoneType
 from typing import Any, Literal, get_args, get_origin
@@ -40,12 +40,12 @@ from normalize.core.records import Records, Values
 from normalize.decode.plan import DecodePlan
 
 from .columns import MetadataReader
+from .messages import BLOCKS_KEPT
 
 MODULE, INTERFACE = "normalize._native", 2
 """The module, and the number of its interface that this package knows."""
 SWITCH = "CDC_NATIVE"
 """The environment variable: with ``0``, Python decodes."""
-_BLOCKS_KEPT = 1000
 _Path = tuple[str, ...]
 
 
@@ -131,14 +131,14 @@ class NativeDecoder:
         self.read_fields = batch_reader(envelope.strict_fields) if reads_fields else None
         self.no_fields = envelope.strict_fields
         self.block, self.block_fields = block, envelope.framing.block
-        self.compile_block = (
-            partial(_of_block, plan, envelope, fewest)
+        self.of_block = (
+            lru_cache(BLOCKS_KEPT)(partial(_of_block, plan, envelope, fewest))
             if self.block_fields and block is None
             else None
         )
         # Others are refused where all messages have to be in blocks.
         self.reads_bare = envelope.framing.bare
-        self.by_block, self.fewest = dict[bytes, NativeDecoder | None](), fewest
+        self.fewest = fewest
         self.raw = {
             at: MessageColumn(*columns[at]) for at, kind in enumerate(kinds) if kind == ("raw",)
         }
@@ -192,7 +192,7 @@ class NativeDecoder:
         self, records: Records, doubtful: Ints
     ) -> Iterator[tuple[NativeDecoder, Ints, Records]]:
         """Yield the messages in each schema block without it, their decoder and their indexes."""
-        if self.compile_block is None or not len(doubtful):
+        if self.of_block is None or not len(doubtful):
             return
         texts = _binary(records.values).take(pa.array(doubtful))
         begin, end = f'{{"{self.block_fields[0]}":'.encode(), b"}"
@@ -200,12 +200,11 @@ class NativeDecoder:
         texts, indexes = texts.filter(wrapped), doubtful[_mask(wrapped)]
         while len(texts) >= self.fewest:
             prefix, block = _prefix_of(texts[0].as_py(), self.block_fields)
-            if prefix not in self.by_block:
-                if len(self.by_block) >= _BLOCKS_KEPT:
-                    self.by_block.clear()
-                self.by_block[prefix] = self.compile_block(block) if prefix else None
-            inside = pc.starts_with(texts, prefix)
-            chosen, decoder = indexes[_mask(inside)], self.by_block[prefix]
+            decoder, inside = (
+                self.of_block(block) if prefix else None,
+                pc.starts_with(texts, prefix),
+            )
+            chosen = indexes[_mask(inside)]
             if decoder is None or len(chosen) < self.fewest:
                 return
             payloads = pc.binary_slice(texts.filter(inside), len(prefix), -len(end))
@@ -322,7 +321,7 @@ def _of_block(
 ) -> NativeDecoder | None:
     """Return the decoder of messages in a schema block; None if Python has to decode them."""
     try:
-        rows = envelope.framing.by_block(block) if envelope.framing.by_block is not None else None
+        rows = envelope.framing.by_block(block)
         return None if rows is None else NativeDecoder(plan, envelope, rows, fewest, block)
     except (DecodeError, ValueError):
         return None

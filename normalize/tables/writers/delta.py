@@ -29,12 +29,12 @@ from pyspark.sql.types import StructField, StructType
 
 from cdc_formats.errors import ArgumentError, SchemaError
 from cdc_formats.values.schema import backquoted
-from normalize.arguments import check_choice
+from normalize.arguments import check_choice, refuse
 from normalize.core.output import ROW_KIND
 from normalize.monitoring.progress import WRITERS
 from normalize.spark.files import Files
 from normalize.spark.memory import available_memory
-from normalize.spark.plans import delta_snapshot, estimated_bytes
+from normalize.spark.plans import delta_snapshot, estimated_bytes, in_utc
 from normalize.spark.sessions import hadoop_conf, is_connect
 from normalize.tables.batches import (
     Batch,
@@ -54,7 +54,6 @@ from normalize.tables.layout import (
     sql_property,
 )
 from normalize.tables.merge import ABSENT_COLUMN
-from normalize.tables.packed import in_utc
 from normalize.tables.table_spec import TableSpec
 from normalize.tables.targets import (
     ArrowRows,
@@ -150,12 +149,11 @@ class DeltaTarget(LakeTarget):
         require_absolute(self.name)
         if self.writer is not None:
             check_choice("writer", self.writer, ("spark", "delta-rs"))
-        reason = "" if self.writer == "spark" else delta_rs.not_installed()
+        missing = "" if self.writer == "spark" else delta_rs.not_installed()
         if self.writer == "delta-rs":
-            if is_path(self.name) and not self.only_writer:
-                reason = reason or delta_rs.unsafe_storage(self.name)
-            if reason:
-                raise ArgumentError(f"writer='delta-rs' cannot be used for {self.name}: {reason}")
+            is_shared = is_path(self.name) and not self.only_writer
+            reason = missing or (delta_rs.unsafe_storage(self.name) if is_shared else "")
+            refuse((reason, f"writer='delta-rs' cannot be used for {self.name}: {reason}"))
 
     @property
     def parts(self) -> tuple[str, ...]:
@@ -174,40 +172,46 @@ class DeltaTarget(LakeTarget):
         return own
 
     @classmethod
-    def settings(cls, own: SparkSession) -> dict[str, str]:
-        """Return settings of Delta that the user has not set.
+    def tune(cls, own: SparkSession) -> None:
+        """Set what the user has not set.
 
-        It computes a table's state, after each commit, in as many tasks as Spark runs, and at least
-        in 8, so that the state of a table of many files fits into their memory. It writes
+        Delta computes a table's state, after each commit, in as many tasks as Spark runs, and at
+        least in 8, so that the state of a table of many files fits into their memory. It writes
         timestamps that delta-rs reads right.
         """
-        tasks = max(8, own.sparkContext.defaultParallelism)
-        settings = {
-            _STATE_TASKS: str(min(tasks, _MOST_STATE_TASKS)),
-            _TIMESTAMPS: "TIMESTAMP_MICROS",
-        }
-        return {name: each for name, each in settings.items() if own.conf.get(name, None) is None}
+        tasks = min(max(8, own.sparkContext.defaultParallelism), _MOST_STATE_TASKS)
+        for name, value in {_STATE_TASKS: str(tasks), _TIMESTAMPS: "TIMESTAMP_MICROS"}.items():
+            if own.conf.get(name, None) is None:
+                own.conf.set(name, value)
 
     # ----------------------------------------------------------------------------------------------
     # the layout
 
     @classmethod
     def check_layout(cls, layout: Layout, columns: Collection[str] = ()) -> None:
-        if layout.partition_by and layout.cluster_by:
-            raise ArgumentError(
-                "partition_by and cluster_by cannot be combined for Delta: remove one of them"
-            )
-        for each in layout.partition_by:
-            if each.size is not None:
-                raise ArgumentError(
+        names = in_lower(columns)
+        refuse(
+            (
+                layout.partition_by and layout.cluster_by,
+                "partition_by and cluster_by cannot be combined for Delta: remove one of them",
+            ),
+            *(
+                (
+                    each.size is not None,
                     f"partition_by has {each.iceberg()}, which Delta does not have: write "
-                    f"cluster_by=[{each.column!r}]"
+                    f"cluster_by=[{each.column!r}]",
                 )
-            if each.generated.lower() in in_lower(columns):
-                raise ArgumentError(
+                for each in layout.partition_by
+            ),
+            *(
+                (
+                    each.generated.lower() in names,
                     f"partition_by adds the column {each.generated!r}, which the table has: "
-                    "partition by it"
+                    "partition by it",
                 )
+                for each in layout.partition_by
+            ),
+        )
 
     @classmethod
     def generated_columns(cls, layout: Layout) -> list[str]:
@@ -256,7 +260,6 @@ class DeltaSink(LakeSink):
     table: DeltaTarget
     location: str = field(init=False)
     """The table's path or URI; empty: the catalog knows it."""
-    _kept: Written | None = field(default=None, init=False)
     _statistics_checked: bool = field(default=False, init=False)
     _int96: dict[str, bool] = field(default_factory=dict, init=False, repr=False)
 
@@ -292,13 +295,18 @@ class DeltaSink(LakeSink):
             default = self.spark.conf.get(_MAPPING_OF_NEW_TABLES, "none") or "none"
         if properties.get(_MAPPING, default) != "none":
             return
-        for path in paths_of(fields):
-            if _RESERVED.intersection(path[-1]):
-                raise SchemaError(
+        refuse(
+            *(
+                (
+                    _RESERVED.intersection(path[-1]),
                     f"the column {'.'.join(path)!r} of {self.table} has one of the characters "
                     "' ,;{}()\\n\\t=' in its name: rename it, or create the table with "
-                    f"{_MAPPING}=name (in this session, by {_MAPPING_OF_NEW_TABLES}=name)"
+                    f"{_MAPPING}=name (in this session, by {_MAPPING_OF_NEW_TABLES}=name)",
                 )
+                for path in paths_of(fields)
+            ),
+            error=SchemaError,
+        )
 
     def _record_settings(self, batch: Batch) -> dict[str, str]:
         return {
@@ -326,8 +334,7 @@ class DeltaSink(LakeSink):
     def record(self, batch: Batch) -> Record | None:
         if not self._wrote:
             return super().record(batch)
-        table = delta_rs.open_table(self.location, self._options())
-        return self._checked_record(table, batch)
+        return self._checked_record(delta_rs.open_table(self.location, self._options()), batch)
 
     def _checked_record(self, table: DeltaTable, batch: Batch) -> Record | None:
         """Return the record in a version of a table, which has the query's last commit.
@@ -351,22 +358,13 @@ class DeltaSink(LakeSink):
         """Whether changes should be collected: not if Spark wrote the last micro-batch."""
         if self.written is not None and not self._wrote:
             return False
-        reason = self._unsuitable()
-        if reason:
-            self._note_spark(reason)
+        if reason := self._unsuitable():
+            self.note("spark", reason)
         return not reason
 
     def merge_arrow(self, latest: ArrowRows, spec: TableSpec) -> None:
         with self.conflicts():
             self._merge(latest, spec)
-
-    def _merge(self, latest: DataFrame | ArrowRows, spec: TableSpec) -> None:
-        super()._merge(latest, spec)
-        batch = self._batch()
-        written, name = self.written, self.table.sql_name
-        if batch is not None and written is not None and written != self._kept:
-            self._kept = written
-            show_in_checkpoint(self.spark, batch, WRITERS, name, **written._asdict())
 
     def _write(self, latest: DataFrame | ArrowRows, spec: TableSpec, batch: Batch | None) -> None:
         """Write the changes by delta-rs, or else by Spark.
@@ -389,7 +387,7 @@ class DeltaSink(LakeSink):
         try:
             self._merge_by_delta_rs(latest, spec, batch)
         except _ForSparkError as reason:
-            self._note_spark(str(reason))
+            self.note("spark", str(reason))
             super()._write(latest, spec, batch)
 
     def _merge_by_delta_rs(
@@ -402,8 +400,7 @@ class DeltaSink(LakeSink):
         left = available_memory()
         size = rows.table.nbytes if isinstance(rows, ArrowRows) else estimated_bytes(rows)
         _require_none(_too_large("the changes have", size, most_changes(left)))
-        names = [each["name"] for each in delta_rs.column_fields(table)]
-        spelled = {name.lower(): name for name in names}
+        spelled = {each["name"].lower(): each["name"] for each in delta_rs.column_fields(table)}
         plan = spec.plan(lambda name: spelled.get(name.lower(), name))
         most = left // _SHARE_OF_FILES
         if self.table.writer is None:
@@ -422,7 +419,7 @@ class DeltaSink(LakeSink):
             [spelled.get(name.lower(), name) for name in changes.column_names]
         )
         _require_none(delta_rs.unwritable(table, changes))
-        self._note("delta-rs", "it can write the table, and the changes are small")
+        self.note("delta-rs", "it can write the table, and the changes are small")
         record = batch and (self.commits.application(batch), version_of(batch))
         version, name = table.version(), str(self.table)
         numbers = delta_rs.merge(table, plan, changes, record, name=name, spill=left // 2)
@@ -451,8 +448,7 @@ class DeltaSink(LakeSink):
             return "writer='spark'"
         if is_connect(self.spark):
             return "a session of Spark Connect has no driver here"
-        reason = delta_rs.not_installed()
-        if reason:
+        if reason := delta_rs.not_installed():
             return reason
         if not self._has_location():
             return "the catalog does not have it yet"
@@ -491,27 +487,27 @@ class DeltaSink(LakeSink):
         options = delta_rs.storage_options(self.location, lambda name: settings().get(name))
         return options | dict(self.table.storage_options)
 
-    def _note_spark(self, reason: str) -> None:
-        """Note that Spark writes.
+    def note(self, writer: Writer, reason: str) -> None:
+        """Note which writer writes, and log it if it is another one than before.
 
         Raises
         ------
         TargetError
-            When the user chose delta-rs.
+            When Spark would write, and the user chose delta-rs.
         """
-        if self.table.writer == "delta-rs":
+        if writer == "spark" and self.table.writer == "delta-rs":
             raise TargetError(
                 f"{self.table} cannot be written by delta-rs: {reason}. Remove writer='delta-rs', "
                 "and Spark writes it"
             )
-        self._note("spark", reason)
-
-    def _note(self, writer: Writer, reason: str) -> None:
-        """Note which writer writes, and log it if it is another one than before."""
-        written = Written(writer, reason)
-        if written != self.written:
+        if (writer, reason) != self.written:
             _log.info("%s is written by %s: %s", self.table, writer, reason)
-        self.written = written
+            self.show(Written(writer, reason))
+
+    def show(self, written: Written) -> None:
+        super().show(written)
+        name, batch = self.table.sql_name, self.batch()
+        show_in_checkpoint(self.spark, batch, WRITERS, name, **written._asdict())
 
     # ----------------------------------------------------------------------------------------------
     # what delta-rs damaged in earlier versions of this library
@@ -541,8 +537,7 @@ class DeltaSink(LakeSink):
             return ""
         options = self._options()
         try:
-            table = delta_rs.open_table(self.location, options)
-            wrong = delta_rs.wrong_statistics(table, options)
+            wrong = delta_rs.wrong_statistics(delta_rs.open_table(self.location, options), options)
         except Exception as error:
             _log.info("the statistics of %s are not checked: %s", self.table, str(error)[:200])
             return ""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from decimal import Decimal
@@ -203,27 +203,27 @@ def _mounted(location: str) -> str:
 
 def unsupported(table: DeltaTable) -> str:
     """Return what delta-rs is not known to write of a table; empty if nothing."""
+    return next(_obstacles(table), "")
+
+
+def _obstacles(table: DeltaTable) -> Iterator[str]:
+    # The protocol comes first: delta-rs may not read the schema of a newer one.
     protocol = table.protocol()
     features = {*(protocol.reader_features or ()), *(protocol.writer_features or ())}
     if protocol.min_writer_version > _WRITER_WITH_FEATURES or protocol.min_reader_version > 3:
-        return "its protocol is newer than that of the tests"
-    configuration = table.metadata().configuration
-    unknown = sorted(features - FEATURES)
-    if unknown:
-        return f"it has the feature {unknown[0]}"
-    if configuration.get("delta.columnMapping.mode", "none") not in ("none", "name"):
-        return "its columns are mapped by id"
-    if configuration.get("delta.appendOnly") == "true":
-        return "it is append-only"
+        yield "its protocol is newer than that of the tests"
+    yield from (f"it has the feature {name}" for name in sorted(features - FEATURES))
+    metadata = table.metadata()
+    if metadata.configuration.get("delta.columnMapping.mode", "none") not in ("none", "name"):
+        yield "its columns are mapped by id"
+    if metadata.configuration.get("delta.appendOnly") == "true":
+        yield "it is append-only"
     types = {field["name"]: field["type"] for field in column_fields(table)}
-    for name in table.metadata().partition_columns:
+    for name in metadata.partition_columns:
         if types[name] not in _OF_PARTITIONS:
-            return f"it is partitioned by {name}, whose type is {types[name]}"
+            yield f"it is partitioned by {name}, whose type is {types[name]}"
     text = table.schema().to_json()
-    for metadata, what in _COLUMN_METADATA.items():
-        if f'"{metadata}"' in text:
-            return f"it has {what}"
-    return ""
+    yield from (f"it has {what}" for name, what in _COLUMN_METADATA.items() if f'"{name}"' in text)
 
 
 def column_fields(table: DeltaTable) -> list[dict[str, Any]]:

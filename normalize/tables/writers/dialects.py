@@ -47,11 +47,13 @@ class Dialect:
     binary_collation : str
         The collation of text in a created primary key, which distinguishes ``a``, ``A`` and ``a``
         with a trailing blank.
+    driver : str
+        The class of the JDBC driver.
     """
 
     binary_collation: str = ""
+    driver: str = "org.postgresql.Driver"
 
-    driver: ClassVar[str] = "org.postgresql.Driver"
     quote: ClassVar[str] = '"'
     missing_table: ClassVar[str] = "42P01"
     # The server converts text to the column's type: dates and times, and json, uuid, enums, inet
@@ -77,6 +79,7 @@ class Dialect:
         "FROM pg_attribute AS a JOIN pg_type AS t ON t.oid = a.atttypid LEFT JOIN pg_collation AS c "
         "ON c.oid = a.attcollation WHERE a.attrelid = CAST(? AS regclass) AND a.attnum > 0"
     )
+    comment_of: ClassVar[str] = "SELECT obj_description(CAST(? AS regclass), 'pg_class')"
     # A server notices after hours that a client has vanished. Until then, its statement or
     # transaction keeps its locks. Those of autovacuum end by themselves.
     end_others: ClassVar[str] = (
@@ -189,25 +192,27 @@ class Dialect:
         `bases` are the columns of the key whose row has the missing columns, as `columns`. A
         temporary table goes with the transaction.
         """
-        kind = self.staged_kinds(len(columns), partial_rows)
-        names = ", ".join(
-            f"{self.name(name)} AS {staged}"
-            for name, staged in [*columns.items(), *(bases or {}).items()]
-        )
+        staged = self.staged_columns(columns, bases, partial_rows=partial_rows)
         what, then = ("TEMP", "ON COMMIT DROP ") if temporary else ("UNLOGGED", "")
         return (
-            f"CREATE {what} TABLE {self.table(staging)} {then}AS SELECT {names}, {kind} FROM "
-            f"{self.table(table)} WITH NO DATA"
+            f"CREATE {what} TABLE {self.table(staging)} {then}AS SELECT {staged} FROM "
+            f"{self.table(table)} AS t WITH NO DATA"
         )
 
-    def staged_kinds(self, columns: int, partial_rows: bool) -> str:
-        """Return the columns of the staging table that the target does not have."""
-        kind = f"CAST('' AS CHAR(2)) AS {self.name(ROW_KIND)}"
-        # A flag for each column, and the place of a record: a topic has up to 249 characters.
-        return (
-            f"{kind}, CAST(NULL AS CHAR({columns + 300})) AS {ABSENT_COLUMN}"
-            if partial_rows
-            else kind
+    def staged_columns(
+        self, columns: Mapping[str, str], bases: Mapping[str, str] | None, *, partial_rows: bool
+    ) -> str:
+        """Return the columns of the staging table, from the table as ``t``; the others as in `stage`."""
+        of_table = [*columns.items(), *(bases or {}).items()]
+        kinds = {ROW_KIND: "CAST('' AS CHAR(2))"}
+        if partial_rows:
+            # A flag for each column, and the place of a record: a topic has up to 249 characters.
+            kinds[ABSENT_COLUMN] = f"CAST(NULL AS CHAR({len(columns) + 300}))"
+        return ", ".join(
+            [
+                *(f"t.{self.name(name)} AS {staged}" for name, staged in of_table),
+                *(f"{value} AS {name}" for name, value in kinds.items()),
+            ]
         )
 
     def merge(
@@ -238,8 +243,9 @@ class Dialect:
         )
         steps = []
         if plan.position is not None:
-            positions = column("s", plan.position), column("t", plan.position)
-            redelivered = redelivery_condition(*positions)
+            redelivered = redelivery_condition(
+                column("s", plan.position), column("t", plan.position)
+            )
             steps.append((self.delete_from("s", tables, same, redelivered), False))
         if any(clause.fails for clause in plan.clauses):
             steps.append((self._failing(plan, tables, base, column), True))
@@ -258,8 +264,7 @@ class Dialect:
                 steps.append((self.update("t", tables, same, values, when), False))
             elif before is not None and (before.when, before.values) == clause[1:3]:
                 # An update and an insert of the same rows are one statement.
-                updated = self.or_update(plan.primary_key, clause.values)
-                steps[-1] = f"{inserted} {updated}", False
+                steps[-1] = f"{inserted} {self.or_update(plan.primary_key, clause.values)}", False
             else:
                 stored = f"SELECT 1 FROM {self.table(table)} AS t WHERE {same}"
                 steps.append((f"{inserted} AND NOT EXISTS ({stored})", False))
@@ -423,9 +428,9 @@ class Dialect:
 
 @dataclass(frozen=True)
 class MySql(Dialect):
-    """MySQL and MariaDB, with MySQL's driver."""
+    """MySQL and MariaDB."""
 
-    driver: ClassVar[str] = "com.mysql.cj.jdbc.Driver"
+    driver: str = "com.mysql.cj.jdbc.Driver"
     quote: ClassVar[str] = "`"
     missing_table: ClassVar[str] = "42S02"
     end_others: ClassVar[str] = ""
@@ -444,6 +449,9 @@ class MySql(Dialect):
         "SELECT column_name, datetime_precision, CASE WHEN collation_name NOT LIKE '%nopad_bin' AND "
         "collation_name NOT LIKE '%0900_bin' THEN collation_name END FROM "
         "information_schema.columns WHERE table_schema = ? AND table_name = ?"
+    )
+    comment_of: ClassVar[str] = (
+        "SELECT table_comment FROM information_schema.tables WHERE table_schema = ? AND table_name = ?"
     )
     timestamp_suffix: ClassVar[str] = ""
     copies: ClassVar[bool] = False
@@ -503,14 +511,10 @@ class MySql(Dialect):
         bases: Mapping[str, str] | None = None,
         temporary: bool = False,
     ) -> str:
-        kind = self.staged_kinds(len(columns), partial_rows)
-        names = ", ".join(
-            f"t.{self.name(name)} AS {staged}"
-            for name, staged in [*columns.items(), *(bases or {}).items()]
-        )
+        staged = self.staged_columns(columns, bases, partial_rows=partial_rows)
         # The outer join makes the columns nullable: a delete may have the key alone.
         return (
-            f"CREATE TABLE {self.table(staging)} AS SELECT {names}, {kind} FROM (SELECT 1 AS one) "
+            f"CREATE TABLE {self.table(staging)} AS SELECT {staged} FROM (SELECT 1 AS one) "
             f"AS one LEFT JOIN {self.table(table)} AS t ON one.one = 0 LIMIT 0"
         )
 
@@ -523,8 +527,8 @@ class MySql(Dialect):
         condition: str,
     ) -> str:
         sets = ", ".join(f"{alias}.{column} = {value}" for column, value in values.items())
-        joined = " JOIN ".join(self._joined(alias, tables))
-        return f"UPDATE {joined} ON {same} SET {sets} WHERE {condition}"
+        joined = f"{' JOIN '.join(self._joined(alias, tables))} ON {same}"
+        return f"UPDATE {joined} SET {sets} WHERE {condition}"
 
     def delete_from(self, alias: str, tables: Mapping[str, str], same: str, condition: str) -> str:
         joined = " JOIN ".join(self._joined(alias, tables))
@@ -538,14 +542,8 @@ class MySql(Dialect):
         return f"ON DUPLICATE KEY UPDATE {sets}"
 
 
-@dataclass(frozen=True)
-class MariaDb(MySql):
-    """MariaDB's dialect: MySQL's, with MariaDB's driver."""
-
-    driver: ClassVar[str] = "org.mariadb.jdbc.Driver"
-
-
 def dialect_of(url: str) -> Dialect:
     """Return the dialect of a JDBC URL."""
-    kinds = {"jdbc:mysql:": MySql, "jdbc:mariadb:": MariaDb}
-    return next((kind() for prefix, kind in kinds.items() if url.startswith(prefix)), Dialect())
+    if url.startswith("jdbc:mariadb:"):
+        return MySql(driver="org.mariadb.jdbc.Driver")
+    return MySql() if url.startswith("jdbc:mysql:") else Dialect()

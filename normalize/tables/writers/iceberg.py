@@ -11,6 +11,7 @@ from pyspark.sql.types import DataType, DecimalType, StructField
 
 from cdc_formats.errors import SchemaError
 from cdc_formats.values.schema import backquoted
+from normalize.arguments import refuse
 from normalize.spark.sessions import spark_error_types
 from normalize.tables.batches import ICEBERG_BATCH, ICEBERG_OFFSETS, ICEBERG_QUERY, Batch
 from normalize.tables.commits import TableState, iceberg_state
@@ -106,8 +107,10 @@ class IcebergSink(LakeSink):
     def _stored_layout(self) -> StoredLayout:
         properties = properties_of(self.spark, self.table)
         order = properties.get("sort-order", "").replace(" ASC NULLS FIRST", "")
-        rows = self.spark.sql(f"DESCRIBE TABLE {self.table.sql_name}").collect()
-        described = [tuple(row)[:2] for row in rows]
+        described = [
+            tuple(row)[:2]
+            for row in self.spark.sql(f"DESCRIBE TABLE {self.table.sql_name}").collect()
+        ]
         heads = [
             index for index, (each, _) in enumerate(described) if each.startswith("# Partition")
         ]
@@ -120,12 +123,17 @@ class IcebergSink(LakeSink):
         return StoredLayout(partitions, order.split(", "), properties)
 
     def _require_names(self, fields: Sequence[StructField], layout: Layout | None) -> None:
-        for path in paths_of(fields):
-            if not path[-1]:
-                raise SchemaError(
+        refuse(
+            *(
+                (
+                    not path[-1],
                     f"the column {'.'.join(path)!r} of {self.table} has an empty name, which Iceberg "
-                    "cannot write: rename it"
+                    "cannot write: rename it",
                 )
+                for path in paths_of(fields)
+            ),
+            error=SchemaError,
+        )
 
     def _require_types(self, kinds: Collection[str]) -> None:
         """Raise an error for a VARIANT where Iceberg's MERGE cannot read it back.

@@ -49,8 +49,8 @@ from pyspark.sql.types import (
     StructField,
 )
 
-from cdc_formats.errors import ArgumentError
 from cdc_formats.values.schema import backquoted
+from normalize.arguments import refuse
 from normalize.core.output import ROW_KIND
 from normalize.dataframe import positional
 from normalize.monitoring.watch import Notice, log
@@ -75,6 +75,7 @@ from normalize.tables.batches import (
     version_of,
 )
 from normalize.tables.expressions import computed_comment
+from normalize.tables.layout import in_lower
 from normalize.tables.merge import ABSENT_COLUMN, BASE_COLUMN, MergePlan, missing_row
 from normalize.tables.table_spec import (
     TableSpec,
@@ -153,10 +154,6 @@ _READ_ONLY = (1290, 1792, 1836)
 """MySQL's numbers of errors of a server that is read-only."""
 _SECRET_IN_URL = re.compile(r"(?i)(?:password|passwd|pwd|passphrase)\w*\s*=|//[^/@]*:[^/@]*@")
 _SECRET = re.compile("(?i)pass|secret|token|key")
-_MYSQL_COMMENT = (
-    "SELECT table_comment FROM information_schema.tables WHERE table_schema = ? AND table_name = ?"
-)
-_POSTGRES_COMMENT = "SELECT obj_description(CAST(? AS regclass), 'pg_class')"
 _WRITERS = "8"
 """The default number of connections, and so of tasks that write; `JdbcTable.options` override
 it."""
@@ -180,21 +177,23 @@ class JdbcTable:
 
     def __post_init__(self) -> None:
         kind = type(self).__name__
-        if not isinstance(self.url, str) or _SECRET_IN_URL.search(self.url):
-            # The text leaves out the url, which contains the secret.
-            raise ArgumentError(
+        refuse(
+            (
+                not isinstance(self.url, str) or _SECRET_IN_URL.search(self.url),
+                # Without the url, which has the secret.
                 f"{kind} has a password in its url, where logs and plans may show it: pass "
-                "password=... instead"
-            )
-        if not self.url.startswith(("jdbc:postgresql:", "jdbc:mysql:", "jdbc:mariadb:")):
-            raise ArgumentError(
+                "password=... instead",
+            ),
+            (
+                not f"{self.url}".startswith(("jdbc:postgresql:", "jdbc:mysql:", "jdbc:mariadb:")),
                 f"{kind} has the url {self.url!r}: it must begin with jdbc:postgresql:, "
-                "jdbc:mysql: or jdbc:mariadb:"
-            )
-        if not self.table or not all(self.table.split(".")):
-            raise ArgumentError(
-                f"{kind} has the table {self.table!r}: write 'table' or 'schema.table'"
-            )
+                "jdbc:mysql: or jdbc:mariadb:",
+            ),
+            (
+                not self.table or not all(self.table.split(".")),
+                f"{kind} has the table {self.table!r}: write 'table' or 'schema.table'",
+            ),
+        )
 
 
 @dataclass(frozen=True)
@@ -268,25 +267,18 @@ class DatabaseSink(Sink):
         return dialect_of(self.table.url).copies
 
     def merge(self, latest: DataFrame, spec: TableSpec) -> None:
-        self._merge(latest, spec)
+        batch = running_batch(self.spark)
+        with self._staged(latest, spec) as staged, staged.transaction(batch):
+            staged.merge(batch)
 
     def merge_arrow(self, latest: ArrowRows, spec: TableSpec) -> None:
-        self._merge(latest if self.takes_arrow else latest.frame(), spec)
-
-    def _merge(self, latest: DataFrame | ArrowRows, spec: TableSpec) -> None:
-        """Apply the last change of each key, and complete partial rows, in one transaction."""
-        batch = running_batch(self.spark)
-        text: pa.Table | None = None
-        if isinstance(latest, ArrowRows):
-            kinds = [ROW_KIND, *[ABSENT_COLUMN] * spec.partial_rows]
+        kinds, text = [ROW_KIND, *[ABSENT_COLUMN] * spec.partial_rows], None
+        if self.takes_arrow:
             text = copy_text(latest.table.select([*kinds, *spec.names]))
         if text is None:
-            rows = latest.frame() if isinstance(latest, ArrowRows) else latest
-            with self._staged(rows, spec) as staged:
-                staged.require_distinct_keys()
-                with staged.transaction(batch):
-                    staged.merge(batch)
+            self.merge(latest.frame(), spec)
             return
+        batch = running_batch(self.spark)
         # With a staging table that only this transaction has.
         with JdbcConnection.kept(self.spark, self.table) as connection:
             staged = self._staging(connection, f"changes_{uuid4().hex}", spec)
@@ -294,7 +286,6 @@ class DatabaseSink(Sink):
                 connection.own(self._staging_table())
                 staged.create(spec, temporary=True)
                 staged.copy(text)
-                staged.require_distinct_keys()
                 # Last: another driver with the same checkpoint waits for the record.
                 staged.merge(batch)
 
@@ -391,8 +382,7 @@ class DatabaseSink(Sink):
             drop = f"DROP TABLE IF EXISTS {connection.dialect.table(name)}"
             connection.end_others(name)
             connection.execute(drop)
-            has_bases = BASE_COLUMN in rows.columns
-            staged = self._staging(connection, name, spec, with_bases=has_bases)
+            staged = self._staging(connection, name, spec, with_bases=BASE_COLUMN in rows.columns)
             try:
                 staged.create(spec)
                 staged.fill(rows, spec)
@@ -503,16 +493,6 @@ class _StagedRows:
             with java_stream(self.connection.spark, file) as stream:
                 self.connection.java.getCopyAPI().copyIn(copy, stream)
 
-    def require_distinct_keys(self) -> None:
-        """Raise an error for keys that differ in Spark and are equal in the database."""
-        key = self.plan.primary_key
-        staged = [self.names[name] for name in key]
-        if self.connection.number(self.connection.dialect.twins(self.name, staged)):
-            raise TargetError(
-                f"{self.table}: keys ({', '.join(key)}) that differ in the changelog are "
-                "equal in the table's collation: use a binary collation"
-            )
-
     @contextmanager
     def transaction(self, batch: Batch | None) -> Iterator[None]:
         """Run the block in a transaction, beside a table for the record of the micro-batch."""
@@ -530,7 +510,15 @@ class _StagedRows:
         ------
         PartialImageError
             When the table does not have the row that completes a change.
+        TargetError
+            When keys that differ in Spark are equal in the database.
         """
+        staged = [self.names[name] for name in self.plan.primary_key]
+        if self.connection.number(self.connection.dialect.twins(self.name, staged)):
+            raise TargetError(
+                f"{self.table}: keys ({', '.join(self.plan.primary_key)}) that differ in the "
+                "changelog are equal in the table's collation: use a binary collation"
+            )
         if batch is not None and not _begun(self.connection, self.table, batch):
             return
         steps = self.connection.dialect.merge(
@@ -597,14 +585,13 @@ def _needed(connection: JdbcConnection, table: JdbcTarget, spec: TableSpec) -> l
     if spec.primary_key:
         _check_indexes(connection, table, spec.primary_key)
 
-    def widen(old: StructField, new: StructField) -> list[str]:
-        return [
-            dialect.widen(
-                table.table, new, in_key=old.name.lower() in map(str.lower, spec.primary_key)
-            )
-        ]
-
-    require_no_narrowing(table, spec, columns, widen)
+    key = in_lower(spec.primary_key)
+    require_no_narrowing(
+        table,
+        spec,
+        columns,
+        lambda _, new: [dialect.widen(table.table, new, in_key=new.name.lower() in key)],
+    )
     _warn_of_losses(connection, table, spec, columns)
 
     def additions(fields: Sequence[StructField]) -> list[str]:
@@ -616,19 +603,25 @@ def _needed(connection: JdbcConnection, table: JdbcTarget, spec: TableSpec) -> l
 def _check_indexes(
     connection: JdbcConnection, table: JdbcTarget, primary_key: Sequence[str]
 ) -> None:
-    key, indexes = {name.lower() for name in primary_key}, connection.unique_indexes(table.table)
-    if key not in indexes:
-        raise TargetError(
+    key, indexes = {*in_lower(primary_key)}, connection.unique_indexes(table.table)
+    other = [index for index in indexes if index != key and isinstance(connection.dialect, MySql)]
+    refuse(
+        (
+            key not in indexes,
             f"{table} has no unique index on ({', '.join(primary_key)}), which an upsert requires: "
-            "add that primary key"
-        )
-    other_indexes = [index for index in indexes if index != key]
-    if other_indexes and isinstance(connection.dialect, MySql):
-        # ON DUPLICATE KEY UPDATE would overwrite any row with the same value in it.
-        raise TargetError(
-            f"{table} has another unique index, on ({', '.join(sorted(other_indexes[0]))}), with which "
-            "MySQL would update other rows: drop it"
-        )
+            "add that primary key",
+        ),
+        *(
+            (
+                # ON DUPLICATE KEY UPDATE would overwrite any row with the same value in it.
+                index,
+                f"{table} has another unique index, on ({', '.join(sorted(index))}), with which "
+                "MySQL would update other rows: drop it",
+            )
+            for index in other
+        ),
+        error=TargetError,
+    )
 
 
 def _warn_of_losses(
@@ -843,9 +836,8 @@ class JdbcConnection:
 
     def comment(self, table: str) -> str:
         """Return a table's comment; empty without one."""
-        query = _MYSQL_COMMENT if isinstance(self.dialect, MySql) else _POSTGRES_COMMENT
-        rows = self.rows(query, *self.identity(table))
-        return rows[0][0] or "" if rows else ""
+        rows = self.rows(self.dialect.comment_of, *self.identity(table))
+        return "".join(text or "" for (text,) in rows)
 
     def columns(self, table: str) -> dict[str, DataType | None] | None:
         """Return a table's columns with their types, or None if the table is missing.
@@ -880,14 +872,10 @@ class JdbcConnection:
 
     def unique_indexes(self, table: str) -> list[set[str]]:
         """Return the columns, in lower case, of each unique index that an upsert can use."""
-        indexes: dict[str, set[str]] = {}
+        indexes: dict[str | None, set[str]] = {}
         # Not by the driver's getIndexInfo: PostgreSQL's returns names quoted in part.
-        with (
-            database_errors(self.of),
-            self._executed(self.dialect.unique_indexes, self.identity(table)) as rows,
-        ):
-            while rows.next():
-                indexes.setdefault(rows.getString(1), set()).add(rows.getString(2).lower())
+        for index, column in self.rows(self.dialect.unique_indexes, *self.identity(table)):
+            indexes.setdefault(index, set()).add(str(column).lower())
         return list(indexes.values())
 
     @contextmanager

@@ -27,6 +27,7 @@ from pyspark.sql.types import ArrayType, DataType, MapType, StructField, StructT
 
 from cdc_formats.errors import ArgumentError, SchemaError, printable
 from cdc_formats.values.schema import backquoted, name_parts
+from normalize.arguments import refuse
 from normalize.core.output import ROW_KIND
 from normalize.dataframe import type_ddl
 from normalize.monitoring.watch import Notice, log
@@ -50,6 +51,7 @@ from normalize.tables.targets import (
     Sink,
     TableTarget,
     TargetError,
+    Written,
 )
 
 _log = logging.getLogger("normalize")
@@ -197,13 +199,19 @@ class LakeSink(Sink):
     def needed(self, spec: TableSpec) -> list[str]:
         table, existing = self.table, self._schema()
         spec = written_spec(table, spec, None if existing is None else existing.fieldNames())
-        for name in (table.name, *map(".".join, paths_of(spec.fields))):
-            if "${" in name and self.spark.conf.get(_SUBSTITUTE) == "true":
-                # With the value of a setting or an environment variable.
-                raise SchemaError(
+        is_substituted = self.spark.conf.get(_SUBSTITUTE) == "true"
+        refuse(
+            *(
+                (
+                    # With the value of a setting or an environment variable.
+                    "${" in name and is_substituted,
                     f"Spark would replace ${{...}} in the name {name!r}: rename it, or set "
-                    f"{_SUBSTITUTE}=false"
+                    f"{_SUBSTITUTE}=false",
                 )
+                for name in (table.name, *map(".".join, paths_of(spec.fields)))
+            ),
+            error=SchemaError,
+        )
         self._require_types(_kinds(spec.fields))
         if existing is None:
             if not spec.create:
@@ -307,29 +315,47 @@ class LakeSink(Sink):
 
     def _merge(self, latest: DataFrame | ArrowRows, spec: TableSpec) -> None:
         """Write the changes, unless the table has them."""
-        batch = self._batch()
+        batch = self.batch()
         try:
             self._write(latest, spec, batch)
         except spark_error_types(TargetError, OSError) as error:
-            if batch is None or not self._is_committed(batch):
+            is_committed = False
+            with suppress(Exception):  # the writer's error says more
+                is_committed = batch is not None and is_repeat(
+                    batch, self.record(batch), self.table
+                )
+            if batch is None or not is_committed:
                 raise
             reason = f"an error followed the commit of micro-batch {batch.number}: {_reason(error)}"
-            self.written = self.written and self.written._replace(reason=reason)
             _log.warning("%s: %s", self.table, reason)
+            if self.written is not None:
+                self.show(self.written._replace(reason=reason))
+
+    def show(self, written: Written) -> None:
+        """Remember which writer merged the changes, and why."""
+        self.written = written
 
     def _write(self, latest: DataFrame | ArrowRows, spec: TableSpec, batch: Batch | None) -> None:
-        """Write the changes by Spark, unless the table has them."""
-        if not self.has(batch):
-            rows = latest.frame() if isinstance(latest, ArrowRows) else latest
-            self.execute_merge(rows, spec, batch)
+        """Run Spark's ``MERGE``, whose commit carries the micro-batch, unless the table has it."""
+        if self.has(batch):
+            return
+        spark, changes = self.spark, f"changes_{uuid4().hex}"
+        rows = latest.frame() if isinstance(latest, ArrowRows) else latest
+        rows.createTempView(changes)
+        try:
+            with self.recording(batch):
+                merge = merge_statement(spec.plan(), self.table.sql_name, changes)
+                written = spark.sql(merge).collect()
+        finally:
+            spark.catalog.dropTempView(changes)
+        if batch is not None and self.table.skips_repeats and not written:
+            raise ConflictError(
+                f"another driver wrote micro-batch {batch.number}, or a later one, into {self.table}"
+            )
+        self.commits.keep(batch)
 
-    def _is_committed(self, batch: Batch) -> bool:
-        """Return whether the table has a micro-batch, although its writer raised an error."""
-        with suppress(Exception):  # the writer's error says more
-            return is_repeat(batch, self.record(batch), self.table)
-        return False
-
-    def _batch(self) -> Batch | None:
+    def batch(self) -> Batch | None:
+        """Return the running micro-batch, which Python does not see on Spark Connect."""
         return None if is_connect(self.spark) else running_batch(self.spark)
 
     def has(self, batch: Batch | None) -> bool:
@@ -339,23 +365,6 @@ class LakeSink(Sink):
             return False
         log_repeat(batch, self.table)
         return True
-
-    def execute_merge(self, latest: DataFrame, spec: TableSpec, batch: Batch | None) -> None:
-        """Run the ``MERGE``, whose commit carries the micro-batch."""
-        spark, changes = self.spark, f"changes_{uuid4().hex}"
-        latest.createTempView(changes)
-        try:
-            with self.recording(batch):
-                written = spark.sql(
-                    merge_statement(spec.plan(), self.table.sql_name, changes)
-                ).collect()
-        finally:
-            spark.catalog.dropTempView(changes)
-        if batch is not None and self.table.skips_repeats and not written:
-            raise ConflictError(
-                f"another driver wrote micro-batch {batch.number}, or a later one, into {self.table}"
-            )
-        self.commits.keep(batch)
 
     @contextmanager
     def recording(self, batch: Batch | None) -> Iterator[None]:
@@ -479,15 +488,8 @@ class LakeSink(Sink):
         if remove and deleted is None:
             return replaced
         if remove and deleted is not None:
-            now = F.coalesce(F.col(backquoted(deleted)), F.current_timestamp())
-            missing = missing.select(
-                *(
-                    (now if each.lower() == deleted.lower() else F.col(backquoted(each))).alias(
-                        each
-                    )
-                    for each in names
-                )
-            )
+            first = F.coalesce(F.col(backquoted(deleted)), F.current_timestamp())
+            missing = missing.withColumn(deleted, first)
         return replaced.unionByName(missing)
 
     @contextmanager
@@ -577,8 +579,8 @@ def provider_of(spark: SparkSession, name: str) -> str:
 
 def properties_of(spark: SparkSession, table: LakeTarget) -> dict[str, str]:
     """Return the properties of a table."""
-    rows = spark.sql(f"SHOW TBLPROPERTIES {table.sql_name}").collect()
-    return {row["key"]: row["value"] for row in rows}
+    properties = spark.sql(f"SHOW TBLPROPERTIES {table.sql_name}").collect()
+    return {row["key"]: row["value"] for row in properties}
 
 
 def _conflict(error: Any, table: LakeTarget) -> str:

@@ -8,8 +8,8 @@ from pyspark.sql import DataFrame, SparkSession
 
 from normalize import DeltaTarget, LocalKafka, from_kafka_changelog
 from normalize.api import encode_changelog
+from normalize.change_feed import CHANGE_TYPES, from_change_feed, to_change_feed
 from normalize.tables.apply import apply_batch
-from normalize.tables.change_feed import CHANGE_TYPES, from_change_feed, to_change_feed
 from tests.support.sinking import STORY, NewSink, changelog, forget_last_commit
 
 FEED = sorted((id, name, CHANGE_TYPES[kind]) for kind, id, name in STORY)

@@ -1,10 +1,12 @@
 """`sync_database` as a query on a real broker: topics, restarts, errors and unreadable records."""
 
 import re
+from unittest.mock import patch
 
 import pytest
 
 from normalize import DeadLetter
+from normalize.tables.changes import TableDecoder
 from tests.support.databases import debezium, maxwell
 from tests.support.streams import letters
 from tests.support.syncing import ORDER, NewSync, Sync
@@ -124,3 +126,41 @@ def test_records_that_cannot_be_read(sync: Sync) -> None:
     sync.run(mode=DeadLetter(dead))
     assert sync.rows("orders") == [ORDER, {"id": 2, "name": "b"}]
     assert [letter.value() for letter in letters(sync.kafka, dead)] == [b"{"]
+
+
+def test_tasks_that_route_records_decode_those_of_known_tables(sync: Sync) -> None:
+    dead, width = f"dead.{sync.prefix}", 8
+    sync.kafka.create_topic(dead)
+    micro_batches = [
+        [maxwell(table, "insert", {"id": number, "name": "a"})]
+        for number in range(width // 2)
+        for table in ("orders", "items")
+    ]
+    first = [message for each in micro_batches for message in each]
+    changed = [maxwell("orders", "update", {"id": 0, "name": at}, {"name": "a"}) for at in "bcde"]
+    changed += [maxwell("items", "delete", {"id": at, "name": "a"}) for at in range(4)]
+    of_new_column = [maxwell("orders", "insert", {"id": 9, "note": "n"}), *changed[1:]]
+    bad = [maxwell("orders", "insert", {"id": "x"}), (None, b"{"), *changed[2:]]
+    of_new_table = [maxwell("added", "insert", {"id": 1}), *changed[:7]]
+    last = [maxwell("items", "insert", {"id": 7}), *changed[3:], (None, None), (None, None)]
+    for messages in (first, changed, of_new_column, bad, of_new_table, last):
+        assert len(messages) == width
+        sync.produce("all", messages)
+    decoded = patch.object(TableDecoder, "changes", autospec=True, side_effect=TableDecoder.changes)
+    with decoded as changes:
+        sync.run(
+            mode=DeadLetter(dead),
+            options={
+                "kafka.bootstrap.servers": sync.kafka.bootstrap_servers,
+                "maxOffsetsPerTrigger": width,
+            },
+        )
+    # Both tables but in the first micro-batch, and in that of the new column, which is routed again.
+    assert changes.call_count == 8
+    assert sync.rows("orders") == [
+        {"id": 0, "name": "e"},
+        *({"id": number, "name": "a"} for number in range(1, 4)),
+        {"id": 9, "note": "n"},
+    ]
+    assert (sync.rows("items"), sync.rows("added")) == ([{"id": 7}], [{"id": 1}])
+    assert {letter.value() for letter in letters(sync.kafka, dead)} == {bad[0][1], b"{"}

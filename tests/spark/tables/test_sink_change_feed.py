@@ -9,9 +9,9 @@ from pyspark.sql import DataFrame, SparkSession, functions as F
 
 from cdc_formats.errors import ArgumentError
 from normalize import ChangelogNormalize, DeltaTarget
+from normalize.change_feed import from_change_feed, to_change_feed
 from normalize.monitoring.explain_error import explain_error
 from normalize.tables.apply import apply_batch
-from normalize.tables.change_feed import from_change_feed, to_change_feed
 from tests.support.sinking import STORY, changelog
 from tests.support.streams import run_stream
 

@@ -20,10 +20,10 @@ from normalize import (
     signed_sum,
 )
 from normalize.api import encode_changelog
+from normalize.change_feed import from_change_feed, to_change_feed
 from normalize.core.arrow import spark_ddl
 from normalize.dataframe import type_ddl
 from normalize.tables.apply import apply_batch
-from normalize.tables.change_feed import from_change_feed, to_change_feed
 from normalize.tables.merge import merge_statement
 from normalize.tables.table_spec import TableSpec
 from normalize.tables.writers.lake import column_definition

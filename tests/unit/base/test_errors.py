@@ -15,7 +15,7 @@ from cdc_formats.errors import (
     excerpt_of,
 )
 from tests.support.error_texts import error_test, text_test
-from tests.support.scenarios import OURS, REQUIRED
+from tests.support.scenarios import OF_FORMAT, REQUIRED
 
 
 def classes(root: type[ChangelogError] = ChangelogError) -> list[type[ChangelogError]]:
@@ -108,83 +108,9 @@ def test_text_is_cut_to_a_kibibyte() -> None:
 # nothing of the message
 
 SECRET = "Ada-Lovelace"
-MESSAGES = {
-    "canal-json": [
-        '{"type": "INSERT", "data": [{"id": "%s"}]}',
-        '{"type": "%s", "data": []}',
-        '{"type": "INSERT", "data": [{"%s": "1"}]}',
-        '{"type": "INSERT", "data": ["%s"]}',
-    ],
-    "changelog-json": [
-        '{"op": "+I", "data": {"id": "%s"}}',
-        '{"op": "%s", "data": {}}',
-        '{"op": "+I", "data": {"%s": 1}}',
-    ],
-    "cockroachdb-json": [
-        '{"after": {"id": "%s"}}',
-        '{"%s": 1}',
-        '{"updated": "%s"}',
-        '{"after": "%s"}',
-    ],
-    "debezium-avro-confluent": ["\0\0\0\0\1%s"],
-    "debezium-flat-json": [
-        '{"id": "%s"}',
-        '{"id": 1, "__op": "%s"}',
-        '{"id": 1, "__deleted": "%s"}',
-        '{"%s": 1}',
-        '{"schema": {}, "payload": {"id": "%s"}}',
-    ],
-    "debezium-json": [
-        '{"op": "c", "after": {"id": "%s"}}',
-        '{"op": "%s", "after": {}}',
-        '{"op": "c", "after": {"%s": 1}}',
-        '{"schema": {}, "payload": {"op": "%s"}}',
-    ],
-    "debezium-mongodb-json": [
-        r'{"op": "c", "after": "{\"_id\": \"%s\"}"}',
-        r'{"op": "c", "after": "{\"%s\": 1}"}',
-        r'{"op": "c", "after": "{\"_id\": {\"$numberLong\": \"%s\"}}"}',
-        '{"op": "c", "after": "%s"}',
-        '{"op": "%s"}',
-    ],
-    "dms-json": [
-        '{"metadata": {"operation": "insert"}, "data": {"id": "%s"}}',
-        '{"metadata": {"operation": "%s"}, "data": {}}',
-        '{"metadata": {"operation": "insert"}, "data": {"%s": 1}}',
-    ],
-    "maxwell-json": [
-        '{"type": "insert", "data": {"id": "%s"}}',
-        '{"type": "%s", "data": {}}',
-        '{"type": "insert", "data": {"%s": 1}}',
-    ],
-    "mongodb-json": [
-        '{"operationType": "insert", "fullDocument": {"_id": "%s"}}',
-        '{"operationType": "insert", "fullDocument": {"%s": 1}}',
-        '{"operationType": "insert", "fullDocument": {"_id": {"$numberLong": "%s"}}}',
-        '{"operationType": "delete", "documentKey": "%s"}',
-        '{"operationType": "update", "documentKey": {"_id": 1}, "updateDescription": "%s"}',
-        '{"operationType": "%s"}',
-    ],
-    "ogg-json": [
-        '{"op_type": "I", "after": {"id": "%s"}}',
-        '{"op_type": "%s"}',
-        '{"op_type": "I", "after": {"%s": 1}, "pos": "1"}',
-    ],
-    "op-json": [
-        '{"op": "I", "id": "%s"}',
-        '{"op": "%s", "id": 1}',
-        '{"op": "I", "%s": 1}',
-        '{"op": "U", "id": 1, "before": {"id": "%s"}}',
-    ],
-    "ticdc-canal-json": [
-        '{"type": "INSERT", "data": [{"id": "%s"}]}',
-        '{"type": "%s", "data": []}',
-        '{"type": "INSERT", "data": [{"%s": "1"}]}',
-        '{"_tidb": {"claimCheckLocation": "%s"}}',
-    ],
-    "upsert-kafka": ['{"id": "%s"}', '{"%s', "[[%s"],
-}
-CASES = [(name, message % SECRET) for name in OURS for message in [*MESSAGES[name], "%s"]]
+CASES = [
+    (name, message % SECRET) for name, case in OF_FORMAT.items() for message in [*case.hidden, "%s"]
+]
 
 
 @pytest.mark.parametrize(

@@ -192,6 +192,7 @@ MAY_IMPORT = {
         "arguments core dataframe decode encode kafka query spark_versions stage_options"
     ),
     "normalize.arguments": "",
+    "normalize.change_feed": "arguments core dataframe tables worker",
     "normalize.checkpoint": "spark core dataframe decode engines monitoring worker",
     "normalize.core": "",
     "normalize.dataframe": "core spark spark_versions",
@@ -211,7 +212,7 @@ MAY_IMPORT = {
     "normalize.tables": (
         "arguments spark core dataframe decode kafka monitoring spark_versions worker"
     ),
-    "normalize.verify": "arguments spark core monitoring tables",
+    "normalize.verify": "arguments change_feed spark core monitoring tables",
     "normalize.worker": "",
 }
 """The rooms of its own package that each room may import. A module of `normalize` that is in no

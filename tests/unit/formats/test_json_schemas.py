@@ -186,10 +186,29 @@ VALID = [
     ("mongodb-json", {"operationType": "delete", "documentKey": {"_id": 1}}),
     ("mongodb-json", {"operationType": "invalidate"}),
     ("cockroachdb-json", {"after": ROW, "updated": "1532377312562986715.0000000000"}),
+    ("cockroachdb-json", {**ROW, "__crdb__": {"updated": "1532377312562986715.0000000000"}}),
     ("cockroachdb-json", {"after": None, "before": ROW, "key": [1], "topic": "products"}),
     ("cockroachdb-json", {"resolved": "1532377312562986715.0000000000"}),
+    (
+        "sqlserver-ces-json",
+        {"type": "com.microsoft.SQL.CES.DML.V1", "operation": "INS", "data": "{}"},
+    ),
+    ("ticdc-simple-json", {"version": 1, "type": "UPDATE", "data": ROW, "old": ROW}),
+    ("ticdc-simple-json", {"version": 1, "type": "DELETE", "old": ROW}),
+    ("ticdc-simple-json", {"version": 1, "type": "WATERMARK", "commitTs": 1, "buildTs": 2}),
 ]
 INVALID = [
+    (
+        "sqlserver-ces-json",
+        {"type": "com.microsoft.SQL.CES.DML.V2", "operation": "INS", "data": "{}"},
+    ),
+    (
+        "sqlserver-ces-json",
+        {"type": "com.microsoft.SQL.CES.DML.V1", "operation": "INS", "data": {}},
+    ),
+    ("ticdc-simple-json", {"version": 1, "type": "UPDATE", "data": ROW}),
+    ("ticdc-simple-json", {"version": 2, "type": "WATERMARK"}),
+    ("ticdc-simple-json", {"version": 1, "type": "x"}),
     ("mongodb-json", {"operationType": "insert"}),
     ("mongodb-json", {"operationType": "delete"}),
     ("mongodb-json", {"operationType": "update", "documentKey": {"_id": 1}}),

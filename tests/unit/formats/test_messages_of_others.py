@@ -45,14 +45,6 @@ GOLDENGATE = {
     "current_ts": "2026-05-13T15:40:07.000000",
     "pos": "00000000143",
 }
-SIMPLE = {
-    "version": 1,
-    "database": "shop",
-    "table": "parts",
-    "commitTs": 447984084414103554,
-    "buildTs": 1708923662983,
-    "schemaVersion": 4,
-}
 ROW = {"id": "1", "name": "Bob"}
 PROTOBUF = b"\x08\x01\x12\x04bike\x1a\x02\x08\x05"
 """A number, text and a message."""
@@ -67,26 +59,6 @@ FOREIGN_MESSAGES = [
         "ogg-json",
         {**GOLDENGATE, "op_type": "K", "before": ROW, "after": {**ROW, "id": "2"}},
         "this update of a primary key as op_type K",
-    ),
-    (
-        "canal-json",
-        {**SIMPLE, "type": "INSERT", "data": ROW, "old": None},
-        "TiCDC's simple protocol",
-    ),
-    (
-        "ticdc-canal-json",
-        {**SIMPLE, "type": "UPDATE", "data": ROW, "old": ROW},
-        "TiCDC's simple protocol",
-    ),
-    (
-        "ticdc-canal-json",
-        {
-            "version": 1,
-            "type": "WATERMARK",
-            "commitTs": 447984124732375041,
-            "buildTs": 1708923816911,
-        },
-        "simple protocol",
     ),
     (
         "canal-json",
@@ -136,10 +108,6 @@ NO_FORMATS = [
     (
         {"op": "i", "after": CELLS, "source": {"connector": "cassandra"}},
         "the message is of Debezium's connector for Cassandra",
-    ),
-    (
-        {"version": 1, "type": "CREATE", "sql": "CREATE TABLE t", "commitTs": 1, "buildTs": 2},
-        "the message is of TiCDC's simple protocol",
     ),
     (
         b"\x01" + bytes(range(16)) + b"\x00" + bytes([8, 1, 18, 4]) + b"bike",

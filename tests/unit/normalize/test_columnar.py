@@ -36,7 +36,7 @@ from tests.support.examples import examples
 from tests.support.message_shapes import of_each_shape
 from tests.support.replay.replaying import read_recording
 from tests.support.replay.topics import topics
-from tests.support.scenarios import CASES, rejects
+from tests.support.scenarios import CASES, OF_FORMAT, rejects
 from tools.fuzz_together import (
     FORMATS as IN_JSON,
     TARGETS,
@@ -46,11 +46,7 @@ from tools.fuzz_together import (
 )
 
 FORMATS = (*IN_JSON, "debezium-avro-confluent")
-NATIVE = (
-    "canal-json", "changelog-json", "debezium-json", "dms-json", "maxwell-json", "ogg-json", "ticdc-canal-json",
-)  # fmt: skip
-"""The formats that the native decoder knows: each fact about messages is checked for it, too, if it
-is installed."""
+NATIVE = tuple(name for name, case in OF_FORMAT.items() if case.native)
 RECORDED = [topic for topic in topics() if topic.format in FORMATS and topic.primary_key]
 MESSAGES, OF_EACH_SHAPE = 3_000, 5
 MOST_ODD, MOST_ODD_OF = (
@@ -861,7 +857,7 @@ SAME: dict[str, tuple[DecodePlan, list[Record], CollectorMaker, list[int] | None
             "changes={",
         )
         for identifier in IN_JSON
-        if identifier != "mongodb-json"
+        if OF_FORMAT[identifier].key == "id"
         for name in ('k"', "a\\b", "tab\t")
         for target in TARGETS
     },

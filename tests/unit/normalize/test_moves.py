@@ -10,7 +10,7 @@ from hypothesis import given, strategies as st
 
 from cdc_formats.errors import PartialImageError
 from normalize.decode.last_changes import LastOfKeys
-from normalize.tables.moves import follow_moves, followed, in_order
+from normalize.decode.moves import follow_moves, followed, in_order
 
 NAMES = {b"1": "one", b"2": "two", b"3": "three"}
 

@@ -9,6 +9,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings, strategies as st
 
+from normalize.change_feed import in_order
 from normalize.tables.batches import (
     Batch,
     Record,
@@ -17,7 +18,6 @@ from normalize.tables.batches import (
     record_of,
     version_of,
 )
-from normalize.tables.change_feed import in_order
 from normalize.tables.commits import (
     Commit,
     LogEntry,

@@ -18,6 +18,8 @@ from cdc_formats.errors import (
 )
 from cdc_formats.values.schema import columns, source_id, to_ddl
 from normalize import DeltaDatabase, IcebergDatabase, JdbcDatabase
+from normalize.decode.plan import DecodePlan
+from normalize.tables.changes import ChangeOptions, TableDecoder
 from normalize.tables.database_target import table_name
 from normalize.tables.route import (
     KnownRows,
@@ -97,6 +99,60 @@ def test_records_and_summaries_of_a_task() -> None:
     *parts, last = route_pass(iter([batch(*first), batch(*second)]), route=route)
     assert [part.column("small").to_pylist() for part in parts] == [[True, True], [False]]
     assert not any(last.column("small").to_pylist())
+
+
+ORDERS = TableDecoder(
+    DecodePlan(
+        format=get_format("maxwell-json"),
+        columns=columns("id INT NOT NULL, note STRING"),
+        unique_key=("id",),
+        distinguished_by=("database", "table", "topic"),
+        completes_moved=True,
+    ),
+    ChangeOptions(),
+    frozenset({"id", "note"}),
+)
+
+
+@pytest.mark.parametrize(
+    ("last", "most_bytes", "decoded"),
+    [
+        (maxwell("orders", "update", {"id": 1, "note": "n"}, {"note": None}), 1 << 20, True),
+        (maxwell("orders", "update", {"id": 1, "note": "n"}, {"note": None}), 9, False),
+        (maxwell("orders", "insert", {"id": 2, "new": 3}), 1 << 20, False),
+        (maxwell("orders", "insert", {"id": "x"}), 1 << 20, False),
+    ],
+    ids=["all", "many bytes", "a new column", "an error"],
+)
+def test_tasks_decode_the_records_of_known_tables(
+    last: tuple[bytes, bytes], most_bytes: int, decoded: bool
+) -> None:
+    batches = [
+        batch(maxwell("orders", "insert", {"id": 1}), maxwell("items", "insert", {"id": 1})),
+        batch((None, None), maxwell("orders", "delete", {"id": 7}), last),
+    ]
+    # The second batch follows the first.
+    offsets = pa.array([2, 3, 4])
+    batches[1] = batches[1].set_column(4, RECORDS.field("offset"), offsets)
+    route = Route(get_format("maxwell-json"), ALL, False, None)
+    decoding = replace(route, decoders={"shop.orders": ORDERS.pickled}, most_bytes=most_bytes)
+    rows = [row for part in route_pass(iter(batches), route=decoding) for row in part.to_pylist()]
+    summaries = merged(decode_summary(row["summary"]) for row in rows if row["summary"])
+    assert {name: each.undecoded for name, each in summaries.items() if name} == {
+        "shop.orders": not decoded,
+        "shop.items": False,
+    }
+    assert [row["table"] for row in rows if row["decoded"] is False] == ["shop.items"]
+    if decoded:
+        [packed] = [row["ipc"] for row in rows if row["decoded"]]
+        changes, seen = ORDERS.changes(pa.ipc.open_stream(packed).read_all())
+        table = changes.table()
+        assert table is not None
+        assert sorted(table.select(["row_kind", "id", "note"]).to_pylist(), key=str) == [
+            {"row_kind": "+U", "id": 1, "note": "n"},
+            {"row_kind": "-D", "id": 7, "note": None},
+        ]
+        assert (seen.rows, seen.counts["RECORDS"], seen.source_keys) == (2, 3, {("id",)})
 
 
 def test_many_bytes_of_a_table_are_several_values_in_their_order() -> None:

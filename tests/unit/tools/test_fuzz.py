@@ -12,6 +12,7 @@ import pytest
 
 from cdc_formats import Event, Format, Ignored, read_object
 from normalize.decode.columnar import ColumnarDecoder, Decoded, Refused
+from tests.support.scenarios import OF_FORMAT
 from tools import fuzz, fuzz_together
 
 SCRIPT = Path(fuzz.__file__)
@@ -89,7 +90,7 @@ def test_messages_are_compared_and_the_sound_ones_are_decoded_together() -> None
     compared = fuzz_together.compare("changelog-json", 400, seed=1)
     assert compared.messages >= 400
     assert 0 < compared.sound < compared.messages
-    assert fuzz_together.LEAST_TOGETHER < compared.share <= 1
+    assert OF_FORMAT["changelog-json"].together < compared.share <= 1
 
 
 class Lossy(ColumnarDecoder):

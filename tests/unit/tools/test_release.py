@@ -188,6 +188,7 @@ def test_the_workflows_run_goals_of_the_makefile():
         "coverage",
         "matrix",
         "native-check",
+        "next-deltalake",
         "next-spark",
         "package",
         "release-notes",

@@ -565,6 +565,11 @@ def of_dms(*rows: dict, operation: str = "update", **options: Any) -> InferredSc
     return infer(messages, "dms-json", **options)
 
 
+BARE_OF_COCKROACHDB = [
+    (b"[1]", b'{"id":1,"name":"a","__crdb__":{"updated":"1532377312562986715.0000000000"}}'),
+    (b"[2]", b'{"id":2,"name":"b","__crdb__":{"updated":"1532377312562986716.0000000000"}}'),
+    (None, b'{"__crdb__":{"resolved":"1532377312562986717.0000000000"}}'),
+]
 MARK = "__debezium_unavailable_value"
 NUMBER = {"type": "int64", "optional": False, "field": "id"}
 TIME = {"type": "int64", "optional": True, "name": "io.debezium.time.MicroTime", "field": "t"}
@@ -734,6 +739,12 @@ test_texts = text_test(
                 ("product", "cockroachdb-json"),
             ]
         },
+        "bare messages of CockroachDB": partial(
+            infer_schema, BARE_OF_COCKROACHDB, format="cockroachdb-json"
+        ),
+        "the format of bare messages of CockroachDB": lambda: (
+            profile_records(sample(*BARE_OF_COCKROACHDB)).format
+        ),
         "a unit is not guessed": lambda: of_values(UNIT, UNIT + 1, format="debezium-json"),
         "a number without a unit": lambda: of_values(UNIT),
         "base64 may be a decimal": lambda: of_values("DEQ=", "ai8=", format="debezium-json"),

@@ -32,14 +32,13 @@ from pyspark.sql.types import ArrayType, MapType, StructType
 
 from cdc_formats.errors import ArgumentError, MissingFieldError
 from cdc_formats.values.schema import backquoted
-from normalize.arguments import names_of
+from normalize.arguments import names_of, refuse
 from normalize.core.arrow import slices
 from normalize.core.output import ROW_KIND
 from normalize.dataframe import positional, require_changelog, require_distinct
+from normalize.tables.latest import ChangeOrderError
+from normalize.tables.merge import ADDS
 from normalize.worker import worker
-
-from .latest import ChangeOrderError
-from .merge import ADDS
 
 CHANGE_TYPE, COMMIT_VERSION, COMMIT_TIMESTAMP = (
     "_change_type",
@@ -151,13 +150,17 @@ def from_change_feed(
         feed = spark.readStream.option("readChangeFeed", "true").table("orders")
         changes = from_change_feed(feed, primary_key="id")
     """
-    if CHANGE_TYPE not in df.columns:
-        raise ArgumentError(
+    refuse(
+        (
+            CHANGE_TYPE not in df.columns,
             f"the DataFrame has no column {CHANGE_TYPE}, as a change feed has: read Delta with "
-            "readChangeFeed=true"
-        )
-    if ROW_KIND in df.columns:
-        raise ArgumentError(f"the DataFrame already has a column {ROW_KIND}: drop or rename it")
+            "readChangeFeed=true",
+        ),
+        (
+            ROW_KIND in df.columns,
+            f"the DataFrame already has a column {ROW_KIND}: drop or rename it",
+        ),
+    )
     columns = [name for name in df.columns if name != CHANGE_TYPE]
     row_kind = _translated(CHANGE_TYPE, _ROW_KINDS, lower=True).alias(ROW_KIND)
     keys, order = names_of(primary_key), names_of(order_by)
@@ -185,18 +188,22 @@ def from_change_feed(
 def _check_columns(df: DataFrame, keys: Sequence[str], order: Sequence[str]) -> None:
     require_distinct(df, df.columns)
     types = {field.name: field.dataType for field in df.schema.fields}
+    nested = (ArrayType, MapType, StructType)
     for argument, names in {"primary_key": keys, "order_by": order}.items():
         for name in names:
-            if name not in types:
-                raise ArgumentError(
+            kind = types.get(name)
+            refuse(
+                (
+                    kind is None,
                     f"{argument} has {name!r}, and the DataFrame has no such column; it has "
-                    f"{', '.join(types)}"
-                )
-            if isinstance(types[name], (ArrayType, MapType, StructType)):
-                raise ArgumentError(
-                    f"{argument} has {name!r}, which is {types[name].simpleString()}: pass columns "
-                    "that are not nested, such as its fields"
-                )
+                    f"{', '.join(types)}",
+                ),
+                (
+                    isinstance(kind, nested),
+                    f"{argument} has {name!r}, which is {kind and kind.simpleString()}: pass "
+                    "columns that are not nested, such as its fields",
+                ),
+            )
 
 
 def _translated(name: str, words: Mapping[str, str], *, lower: bool = False) -> SparkColumn:

@@ -15,7 +15,8 @@ import pyarrow as pa
 
 from normalize.core.fold_columns import Ints
 from normalize.core.output import ROW_KIND
-from normalize.decode.last_changes import (
+
+from .last_changes import (
     ABSENT,
     MOVED,
     moved_keys,
@@ -53,32 +54,38 @@ def followed(changes: pa.Table) -> pa.Table:
         changes.column(name).to_pylist()
         for name in ("key", ABSENT, ROW_KIND, MOVED, "source", "offset")
     )
-    absent = [text and [flag == "1" for flag in text] for text in texts]
-    columns = max(len(text or "") for text in texts)
-    records = list(zip(sources, offsets, strict=True))
-    rows = follow_moves(keys, moved, [kind == "-D" for kind in kinds], absent, records, columns)
-    rows = {key: rows[key] for key in of_moved}
-    number = dict(zip(keys, range(len(keys)), strict=True))
-    last = changes.take(pa.array([number[key] for key in rows], pa.int64()))
-    # The key whose row in the target has a value; None for a value of a change.
-    outside = {
-        key: [value if isinstance(value, bytes) else None for value in row or ()]
-        for key, row in rows.items()
+    rows = follow_moves(
+        keys,
+        moved,
+        [kind == "-D" for kind in kinds],
+        [text and [flag == "1" for flag in text] for text in texts],
+        list(zip(sources, offsets, strict=True)),
+        max(len(text or "") for text in texts),
+    )
+    last = {key: index for index, key in enumerate(keys)}
+    return _written(changes, [(last[key], rows[key]) for key in of_moved])
+
+
+def _written(changes: pa.Table, rows: Sequence[tuple[int, Row]]) -> pa.Table:
+    """Return rows, each with its last change, with the values of the changes that have them."""
+    last, absent, bases = [at for at, _ in rows], list[str | None](), list[bytes | None]()
+    written = {
+        name: changes.column(name).take(pa.array(last, pa.int64()))
+        for name in changes.column_names
+        if name != MOVED
     }
-    written = {name: last.column(name) for name in last.column_names if name != MOVED}
+    for at, row in rows:
+        key = changes.column("key")[at].as_py()
+        in_target = [isinstance(value, bytes) for value in row or ()]
+        absent.append("".join("01"[each] for each in in_target) if any(in_target) else None)
+        earlier = (value for value in row or () if isinstance(value, bytes) and value != key)
+        bases.append(next(earlier, None))
+    columns = max((len(row) for _, row in rows if row), default=0)
     for index in range(columns):
         # Where no change has a value, the last one has NULL.
-        having = [
-            row[index] if row and outside[key][index] is None else number[key]
-            for key, row in rows.items()
-        ]
+        having = [row[index] if row and isinstance(row[index], int) else at for at, row in rows]
         written[f"c{index}"] = changes.column(f"c{index}").take(pa.array(having, pa.int64()))
-    flags = ["".join("01"[each is not None] for each in row) for row in outside.values()]
-    written[ABSENT] = pa.array([text if "1" in text else None for text in flags], pa.string())
-    bases = [
-        next((each for each in row if each not in (None, key)), None)
-        for key, row in outside.items()
-    ]
+    written[ABSENT] = pa.array(absent, pa.string())
     return pa.table({**written, BASE: pa.array(bases, pa.binary())})
 
 
@@ -139,36 +146,52 @@ def follow_moves(
     PartialImageError
     """
     rows, deletes = dict[bytes, Row](), dict[bytes, tuple[Row, str, int]]()
-    ended, reused = dict[bytes, str](), set[bytes]()
-    for key, is_end, lacks, (source, _) in zip(keys, deleted, absent, records, strict=True):
-        if is_end:
-            ended[key] = source
-        elif lacks is None and ended.get(key, source) != source:
-            # Tasks keep the last whole row of a partition, and those before a delete in it.
-            reused.add(key)
-    for at, (key, lacks, (source, offset)) in enumerate(zip(keys, absent, records, strict=True)):
-        row, earlier = rows.get(key, (key,) * columns), moved_from[at]
-        if deleted[at]:
+    reused = _reused_keys(keys, deleted, absent, records)
+    changes = zip(keys, moved_from, deleted, absent, records, strict=True)
+    for at, (key, earlier, is_delete, lacks, (source, offset)) in enumerate(changes):
+        row, record = rows.get(key, (key,) * columns), f"{source}@{offset}"
+        if is_delete:
             if row:
                 deletes[key] = row, source, deletes[key][2] + 1 if key in deletes else 1
             rows[key] = None
             continue
         if earlier:
-            row, of, times = deletes.get(
-                earlier, (rows.get(earlier, (earlier,) * columns), source, 1)
-            )
+            in_target: Row = (earlier,) * columns
+            row, of, times = deletes.get(earlier, (rows.get(earlier, in_target), source, 1))
             # Partitions are merged by time: another row may have had the key meanwhile.
             if earlier in reused or (of != source and (times > 1 or rows[earlier])):
                 raise partial_row(
                     "its earlier key, in another partition, had several rows meanwhile: read the "
                     "table again from a snapshot",
-                    f"{source}@{offset}",
+                    record,
                 )
-        if lacks and not row:
+        if not lacks:
+            rows[key] = (at,) * columns
+        elif row:
+            was = zip(lacks, row, strict=True)
+            rows[key] = tuple(value if missing else at for missing, value in was)
+        else:
             raise partial_row(
                 "the change of its key before it is a delete: read the table again from a snapshot",
-                f"{source}@{offset}",
+                record,
             )
-        was = zip(lacks, row or (), strict=True) if lacks else ()
-        rows[key] = tuple([value if missing else at for missing, value in was]) or (at,) * columns
     return rows
+
+
+def _reused_keys(
+    keys: Sequence[bytes],
+    deleted: Sequence[bool],
+    absent: Sequence[Sequence[bool] | None],
+    records: Sequence[tuple[str, int]],
+) -> set[bytes]:
+    """Return the keys that have a whole row in another partition than their delete before it.
+
+    Tasks keep the last whole row of a partition, and those before a delete in it.
+    """
+    ended, reused = dict[bytes, str](), set[bytes]()
+    for key, is_delete, lacks, (source, _) in zip(keys, deleted, absent, records, strict=True):
+        if is_delete:
+            ended[key] = source
+        elif lacks is None and ended.get(key, source) != source:
+            reused.add(key)
+    return reused
