@@ -82,11 +82,23 @@ def record(name: str, fields: Mapping[str, Any], **more: Any) -> dict[str, Any]:
     return {"type": "record", "name": name, "fields": listed, **more}
 
 
+_CLIENTS: dict[str, Any] = {}
+_SCHEMAS: dict[str, list[Any]] = {}
+
+
 def registered(url: str, schema: Any) -> Any:
-    """Return the registry's answer to a schema."""
-    return Registry(url=url).client.confluent.register_schema_full_response(
-        "tests", Schema(json.dumps(schema), "AVRO")
-    )
+    """Return the registry's answer to a schema.
+
+    A registry in the process is lost when tests have used many others. The next schema is then
+    registered after all those before it, in their order, so that each has its id again.
+    """
+    client, schemas = Registry(url=url).client.confluent, _SCHEMAS.setdefault(url, [])
+    lost = [] if _CLIENTS.get(url) is client else schemas
+    for each in [*lost, schema]:
+        answer = client.register_schema_full_response("tests", Schema(json.dumps(each), "AVRO"))
+    _CLIENTS[url] = client
+    schemas.append(schema)
+    return answer
 
 
 def message_of(url: str, schema: Any, value: Any) -> bytes:

@@ -5,6 +5,7 @@ import struct
 from contextlib import suppress
 from datetime import date, datetime, time, timezone
 from decimal import Decimal
+from functools import partial
 from io import BytesIO
 from typing import Any
 
@@ -24,15 +25,12 @@ from cdc_formats.avro.writer import avro_bytes, avro_writer, record_schema
 from cdc_formats.encoding import RowWriter
 from cdc_formats.errors import (
     DecodeError,
-    EncodeError,
-    MalformedMessageError,
-    TypeConversionError,
     WriterSchemaError,
 )
 from cdc_formats.values.handling import Handling, null_or
 from cdc_formats.values.schema import TYPE_NAMES, SqlType
 from tests.support.avro import schemas, written
-from tests.support.error_texts import error_test
+from tests.support.error_texts import error_test, text_test
 from tests.support.examples import examples
 
 CONNECT = "org.apache.kafka.connect.data."
@@ -212,92 +210,6 @@ def test_a_value_in_a_column(avro: Any, value: Any, sql_type: str, expected: Any
     )
 
 
-@pytest.mark.parametrize(
-    ("avro", "value", "sql_type", "reason"),
-    [
-        ("long", 1500, "TIMESTAMP(3)", "its unit is unknown: the writer's schema has neither a logicalType nor a connect.name"),
-        ("int", 1500, "TIME(3)", "its unit is unknown"),
-        ("long", 1500, "INTERVAL DAY TO SECOND", "its unit is unknown"),
-        (named("long", "com.acme.Instant"), 1500, "TIMESTAMP_NTZ(3)", "its unit is unknown"),
-        (logical("long", "timestamp-millis"), 1500, "DATE", "it is a time, not a date"),
-        (logical("long", "timestamp-millis"), 2**60, "TIMESTAMP(3)", "out of its range"),
-        (named("long", TIME + "MicroTime"), 86_400_000_000, "TIME(6)", "out of its range"),
-        ("int", 128, "TINYINT", "out of its range"),
-        ("long", 2**31, "INT", "out of its range"),
-        ("long", -1, "DECIMAL(20,0)", "bigint_unsigned_handling_mode"),
-        ("double", 1e300, "FLOAT", "out of its range"),
-        ("double", float("nan"), "DECIMAL(5,2)", "out of its range"),
-        ("double", 1.5, "INT", "expected `INT`, got `float`"),
-        ("string", "x", "INT", "expected `INT`, got `str`"),
-        ("string", "2020-01-01", "TIMESTAMP(3)", "expected"),
-        ("string", "AAE=", "BINARY", "set binary_handling_mode"),
-        ("bytes", b"x", "STRING", "declare BINARY"),
-        ("bytes", b"x", "DECIMAL(5,2)", "bytes that are not a decimal in the writer's schema"),
-        (DECIMAL, b"", "DECIMAL(10,2)", "expected the bytes of an unscaled number"),
-        (DECIMAL, b"\1" * 65, "DECIMAL(10,2)", "at most 64"),
-        (DECIMAL, b"\x7f\xff\xff\xff\xff", "DECIMAL(10,2)", "out of its range"),
-        (DECIMAL, b"\x00\xfa", "INT", "expected `INT`"),
-        (VARIABLE, {"scale": 2**30, "value": b"\1"}, "DECIMAL(10,2)", "no scale"),
-        (DURATION, struct.pack("<III", 1, 0, 0), "INTERVAL DAY TO SECOND", "a month has no length"),
-        ({"type": "array", "items": "int"}, [1], "INT", "expected `INT`, got `array`"),
-        ({"type": "map", "values": "int"}, {"a": 1}, "ARRAY<INT>", "expected `ARRAY<INT>`, got `object`"),
-        (POINT, {"x": 1.5, "y": 2.5, "z": 3}, "MAP<STRING, INT>", "got `object`"),
-        ({"type": "array", "items": "string"}, ["x"], "ARRAY<INT>", "expected `INT`, got `str`"),
-        ({"type": "array", "items": "int"}, [1], "MAP<INT, INT>", "got `array`"),
-        (named("long", TIME + "NanoTimestamp"), 2**63 - 1, "TIMESTAMP_NTZ(9)", "PostgreSQL's infinity: declare BIGINT"),
-    ],
-    ids=lambda value: str(value)[:50],
-)  # fmt: skip
-def test_a_value_that_the_column_cannot_hold_is_refused(
-    avro: Any, value: Any, sql_type: str, reason: str
-) -> None:
-    with pytest.raises(TypeConversionError) as caught:
-        read(avro, value, sql_type)
-    assert reason in str(caught.value)
-    assert caught.value.path == "$.after.x"
-
-
-@pytest.mark.parametrize(
-    ("avro", "value", "rounded"),
-    [
-        (DECIMAL, b"\x00\xff", "2.6"),
-        (VARIABLE, {"scale": 2, "value": b"\x00\xff"}, "2.6"),
-        ("double", 0.30000000000000004, "0.3"),
-        ("float", 0.25, "0.3"),
-        ("string", "2.55", "2.6"),
-    ],
-)
-def test_more_digits_than_the_column_holds(avro: Any, value: Any, rounded: str) -> None:
-    with pytest.raises(
-        TypeConversionError,
-        match=r"more digits after the point than the type holds.*rounding='half_up'",
-    ):
-        read(avro, value, "DECIMAL(10,1)")
-    assert read(avro, value, "DECIMAL(10,1)", Handling(rounding="half_up")) == rounded
-
-
-def test_an_unsigned_bigint_in_both_modes() -> None:
-    most = (
-        named("bytes", CONNECT + "Decimal", **{"connect.parameters": {"scale": "0"}}),
-        b"\0" + b"\xff" * 8,
-    )
-    for mode in (None, "long", "precise"):
-        assert read(*most, "DECIMAL(20,0)", Handling(bigint_unsigned=mode)) == str(2**64 - 1)
-        assert read("string", "1234", "DECIMAL(20,0)", Handling(bigint_unsigned=mode)) == "1234"
-        with pytest.raises(TypeConversionError, match="got `str` 'AQ=='"):
-            read("string", "AQ==", "DECIMAL(20,0)", Handling(bigint_unsigned=mode))
-
-
-def test_unsigned_numbers_and_text_of_bytes_as_declared() -> None:
-    assert read("long", -1, "DECIMAL(20,0)", Handling(bigint_unsigned="long")) == str(2**64 - 1)
-    assert read("long", -1, "DECIMAL(20,0)", Handling(bigint_unsigned="precise")) == "-1"
-    assert read("string", "00ff", "BINARY", Handling(binary="hex")) == b"\0\xff"
-    assert (
-        read("string", "2018-06-20 15:13:16", "TIMESTAMP(3)", Handling(time_zone="UTC"))
-        == 1_529_507_596_000_000
-    )
-
-
 # --------------------------------------------------------------------------------------------------
 # writing
 
@@ -308,48 +220,6 @@ ALL = (
     "SECOND, v ARRAY<INT>, w MAP<STRING, DECIMAL(5,1)>, x STRUCT<y: DATE, z: ARRAY<STRUCT<y: "
     "STRING>>>"
 )
-FLINKS = {
-    "a": "boolean",
-    "b": "int",
-    "c": "int",
-    "e": "long",
-    "f": "float",
-    "g": "double",
-    "h": logical("bytes", "decimal", precision=10, scale=3),
-    "i": "string",
-    "j": "string",
-    "k": "string",
-    "l": "bytes",
-    "m": logical("int", "date"),
-    "n": logical("int", "time-millis"),
-    "o": logical("long", "time-micros"),
-    "p": logical("long", "timestamp-millis"),
-    "q": logical("long", "timestamp-micros"),
-    "r": logical("long", "local-timestamp-millis"),
-    "s": logical("long", "local-timestamp-micros"),
-    "t": logical("long", "local-timestamp-nanos"),
-    "u": named("long", TIME + "MicroDuration"),
-    "v": {"type": "array", "items": ["null", "int"]},
-    "w": {"type": "map", "values": ["null", logical("bytes", "decimal", precision=5, scale=1)]},
-}
-
-
-def test_the_schema_of_columns_is_flinks() -> None:
-    schema = record_schema(columns(ALL))
-    assert schema["name"] == "org.apache.flink.avro.generated.record"
-    types = {field["name"]: field["type"] for field in schema["fields"]}
-    assert types.pop("d") == "int"
-    nested = types.pop("x")[1]
-    assert types == {name: ["null", avro] for name, avro in FLINKS.items()}
-    assert [
-        field.get("default", "none") for field in schema["fields"] if field["name"] in "cd"
-    ] == [None, "none"]
-    assert nested["name"] == "org.apache.flink.avro.generated.record_x"
-    assert (
-        nested["fields"][1]["type"][1]["items"][1]["name"]
-        == "org.apache.flink.avro.generated.record_x_z"
-    )
-    assert fastavro.parse_schema(json.loads(json.dumps(schema)))
 
 
 VALUES: dict[str, st.SearchStrategy[Any]] = {
@@ -433,17 +303,6 @@ def test_other_readers_read_written_values_by_their_logical_types() -> None:
     }
 
 
-def test_the_placeholder_is_never_written() -> None:
-    how = Handling(placeholder="gone")
-    rows = RowWriter(columns("x STRING, y BINARY"), how, excerpt=False, write=avro_writer)
-    with pytest.raises(
-        EncodeError, match=r"set unavailable_value_placeholder to another text - at `\$.after.x`"
-    ):
-        rows.image(("gone", b""), "$.after")
-    with pytest.raises(EncodeError, match=r"`\$.after.y`"):
-        rows.image(("", b"gone"), "$.after")
-
-
 # --------------------------------------------------------------------------------------------------
 # Avro bytes: fastavro's output is read, damage is a bad record, and unsafe schemas are refused
 def reader(schema: Any) -> Any:
@@ -493,94 +352,6 @@ MOST = b"\xfe\xff\xff\xff\xff\xff\xff\xff\x7f"
 ENUM = {"type": "enum", "name": "E", "symbols": ["x", "y"]}
 
 
-@pytest.mark.parametrize(
-    ("avro", "data", "reason"),
-    [
-        pytest.param("string", b"\x20abc", "end before", id="a string is cut"),
-        pytest.param("string", MOST + b"abc", "not Avro of this schema", id="a string of 4 EB"),
-        pytest.param("string", b"\x05abc", "end before", id="a string of -3 bytes"),
-        pytest.param("bytes", b"\x20abc", "end before", id="bytes are cut"),
-        pytest.param("string", b"\x04\xff\xfe", "not UTF-8", id="a string is not UTF-8"),
-        pytest.param("string", b"\x02ab", "1 bytes are left over", id="bytes are left over"),
-        pytest.param("boolean", b"", "not Avro of this schema", id="no boolean"),
-        pytest.param("long", b"\xff" * 100_000, "not Avro of this schema", id="a long without end"),
-        pytest.param("long", b"\xff", "not Avro of this schema", id="a long is cut"),
-        pytest.param("float", b"\0\0\0", "not Avro of this schema", id="a float is cut"),
-        pytest.param("double", b"\0" * 7, "not Avro of this schema", id="a double is cut"),
-        pytest.param(
-            {"type": "fixed", "name": "F", "size": 4}, b"abc", "end before", id="a fixed is cut"
-        ),
-        pytest.param(ENUM, b"\x04", "not Avro of this schema", id="an enum's third symbol of two"),
-        pytest.param(
-            ["null", "string"],
-            b"\x04",
-            "not Avro of this schema",
-            id="a union's third branch of two",
-        ),
-        pytest.param(
-            {"type": "array", "items": "long"},
-            MOST,
-            "not Avro of this schema",
-            id="an array of 4 E items",
-        ),
-        pytest.param(
-            {"type": "array", "items": "long"},
-            b"\x02\0",
-            "not Avro of this schema",
-            id="an array without an end",
-        ),
-        pytest.param(
-            {"type": "map", "values": "null"}, MOST, "end before", id="a map of 4 E entries"
-        ),
-    ],
-)
-def test_bytes_that_are_not_of_the_schema_are_malformed(
-    avro: Any, data: bytes, reason: str
-) -> None:
-    with pytest.raises(MalformedMessageError, match=reason):
-        reader(of(avro))(data)
-
-
-@pytest.mark.parametrize("index", [b"\x82\x00", b"\x82\x80\x00"])
-def test_an_index_in_a_longer_encoding_is_read(index: bytes) -> None:
-    assert reader(of(["null", "string"]))(index + b"\x02a") == {"a": "a"}
-
-
-def test_an_array_in_blocks_with_their_sizes_is_read() -> None:
-    assert reader(of({"type": "array", "items": "int"}))(
-        b"\x03\x04\x02\x04" + b"\x02\x06" + b"\0"
-    ) == {"a": [1, 2, 3]}
-
-
-@pytest.mark.parametrize(
-    ("schema", "reason"),
-    [
-        (
-            {"type": "record", "name": "N", "fields": [{"name": "next", "type": ["null", "N"]}]},
-            r"contains itself \(N\)",
-        ),
-        ({"type": "map", "values": {"type": "array", "items": "null"}}, "zero-byte values"),
-        (
-            of({"type": "array", "items": {"type": "fixed", "name": "F", "size": 0}}),
-            "zero-byte values",
-        ),
-        (
-            of({"type": "array", "items": {"type": "record", "name": "E", "fields": []}}),
-            "zero-byte values",
-        ),
-        ({"type": "strange"}, "not an Avro schema"),
-        ("nope", "not an Avro schema"),
-        (5, "not an Avro schema"),
-        (None, "not an Avro schema"),
-    ],
-)
-def test_a_schema_that_cannot_be_read_raises_an_error_with_the_reason(
-    schema: Any, reason: str
-) -> None:
-    with pytest.raises(WriterSchemaError, match=reason):
-        AvroSchema(schema)
-
-
 def named_twice(levels: int, leaf: Any) -> Any:
     """Return a small record type that uses each lower level twice: values have 2**levels leaves."""
     schema: Any = {"type": "record", "name": "R0", "fields": [{"name": "a", "type": leaf}]}
@@ -612,60 +383,191 @@ def test_checking_and_compiling_a_schema_is_linear_in_its_size() -> None:
         CountedSchema(named_twice(25, "null"))
 
 
-def test_a_record_type_that_is_used_twice_is_read_in_both_places() -> None:
-    parsed = AvroSchema(named_twice(2, "int"))
-    assert plain(parsed, parsed.top)(parsed.read(b"\x02\x04\x06\x08")) == {
-        "a": {"a": {"a": 1}, "b": {"a": 2}},
-        "b": {"a": {"a": 3}, "b": {"a": 4}},
-    }
-    empty = AvroSchema(named_twice(11, "null"))
-    assert empty.read(b"")["b"]["b"]["a"]["a"] == empty.read(b"")["a"]["a"]["b"]["b"]
+def decoded(avro: Any, data: bytes) -> Any:
+    return reader(of(avro))(data)
 
 
+def image(columns_: str, *row: Any, **handling: Any) -> Any:
+    """Return what is written of a row."""
+    writer = RowWriter(columns(columns_), Handling(**handling), excerpt=False, write=avro_writer)
+    return writer.image(row, "$.after")
+
+
+LONG_DIGITS: list[tuple[Any, Any]] = [
+    (DECIMAL, b"\x00\xff"),
+    (VARIABLE, {"scale": 2, "value": b"\x00\xff"}),
+    ("double", 0.30000000000000004),
+    ("float", 0.25),
+    ("string", "2.55"),
+]
+UNSIGNED: list[tuple[Any, Any]] = [
+    (
+        named("bytes", CONNECT + "Decimal", **{"connect.parameters": {"scale": "0"}}),
+        b"\0" + b"\xff" * 8,
+    ),
+    ("string", "1234"),
+]
+TWICE = AvroSchema(named_twice(2, "int"))
+EMPTY = AvroSchema(named_twice(11, "null"))
+AMBIGUOUS = AvroSchema(of(["null", "int", logical("long", "timestamp-millis")]))
+test_texts = text_test(
+    __file__,
+    {
+        **{
+            f"{value!r} rounded": partial(
+                read, avro, value, "DECIMAL(10,1)", Handling(rounding="half_up")
+            )
+            for avro, value in LONG_DIGITS
+        },
+        **{
+            f"an unsigned BIGINT of {value!r}, {mode}": partial(
+                read, avro, value, "DECIMAL(20,0)", Handling(bigint_unsigned=mode)
+            )
+            for avro, value in UNSIGNED
+            for mode in (None, "long", "precise")
+        },
+        **{
+            f"an unsigned BIGINT of -1, {mode}": partial(
+                read, "long", -1, "DECIMAL(20,0)", Handling(bigint_unsigned=mode)
+            )
+            for mode in ("long", "precise")
+        },
+        "bytes in hexadecimal text": partial(
+            read, "string", "00ff", "BINARY", Handling(binary="hex")
+        ),
+        "text in a time zone": partial(
+            *(read, "string", "2018-06-20 15:13:16", "TIMESTAMP(3)"), Handling(time_zone="UTC")
+        ),
+        "Flink's schema of columns": lambda: json.dumps(record_schema(columns(ALL))),
+        "an index in a longer encoding": partial(decoded, ["null", "string"], b"\x82\x00\x02a"),
+        "an index in a still longer encoding": partial(
+            decoded, ["null", "string"], b"\x82\x80\x00\x02a"
+        ),
+        "an array in blocks with their sizes": partial(
+            decoded, {"type": "array", "items": "int"}, b"\x03\x04\x02\x04\x02\x06\0"
+        ),
+        "a record type that is used twice": lambda: plain(TWICE, TWICE.top)(
+            TWICE.read(b"\x02\x04\x06\x08")
+        ),
+        "an empty record type that is used twice": lambda: (
+            EMPTY.read(b"")["b"]["b"]["a"]["a"] == EMPTY.read(b"")["a"]["a"]["b"]["b"]
+        ),
+    },
+)
+REFUSED: list[tuple[Any, Any, str]] = [
+    ("long", 1500, "TIMESTAMP(3)"),
+    ("int", 1500, "TIME(3)"),
+    ("long", 1500, "INTERVAL DAY TO SECOND"),
+    (named("long", "com.acme.Instant"), 1500, "TIMESTAMP_NTZ(3)"),
+    (logical("long", "timestamp-millis"), 1500, "DATE"),
+    (logical("long", "timestamp-millis"), 2**60, "TIMESTAMP(3)"),
+    (named("long", TIME + "MicroTime"), 86400000000, "TIME(6)"),
+    ("int", 128, "TINYINT"),
+    ("long", 2**31, "INT"),
+    ("long", -1, "DECIMAL(20,0)"),
+    ("double", 1e300, "FLOAT"),
+    ("double", float("nan"), "DECIMAL(5,2)"),
+    ("double", 1.5, "INT"),
+    ("string", "x", "INT"),
+    ("string", "2020-01-01", "TIMESTAMP(3)"),
+    ("string", "AAE=", "BINARY"),
+    ("bytes", b"x", "STRING"),
+    ("bytes", b"x", "DECIMAL(5,2)"),
+    (DECIMAL, b"", "DECIMAL(10,2)"),
+    (DECIMAL, b"\x01" * 65, "DECIMAL(10,2)"),
+    (DECIMAL, b"\x7f\xff\xff\xff\xff", "DECIMAL(10,2)"),
+    (DECIMAL, b"\x00\xfa", "INT"),
+    (VARIABLE, {"scale": 2**30, "value": b"\x01"}, "DECIMAL(10,2)"),
+    (DURATION, struct.pack("<III", 1, 0, 0), "INTERVAL DAY TO SECOND"),
+    ({"type": "array", "items": "int"}, [1], "INT"),
+    ({"type": "map", "values": "int"}, {"a": 1}, "ARRAY<INT>"),
+    (POINT, {"x": 1.5, "y": 2.5, "z": 3}, "MAP<STRING, INT>"),
+    ({"type": "array", "items": "string"}, ["x"], "ARRAY<INT>"),
+    ({"type": "array", "items": "int"}, [1], "MAP<INT, INT>"),
+    (named("long", TIME + "NanoTimestamp"), 2**63 - 1, "TIMESTAMP_NTZ(9)"),
+    *((avro, value, "DECIMAL(10,1)") for avro, value in LONG_DIGITS),
+    ("string", "AQ==", "DECIMAL(20,0)"),
+    (
+        {"type": "record", "name": "S", "fields": [{"name": "since", "type": "int"}]},
+        {"since": 9_999_999},
+        "STRUCT<since: DATE>",
+    ),
+]
+MALFORMED: dict[str, tuple[Any, bytes]] = {
+    "a string is cut": ("string", b" abc"),
+    "a string of 4 EB": ("string", MOST + b"abc"),
+    "a string of -3 bytes": ("string", b"\x05abc"),
+    "bytes are cut": ("bytes", b" abc"),
+    "a string is not UTF-8": ("string", b"\x04\xff\xfe"),
+    "bytes are left over": ("string", b"\x02ab"),
+    "no boolean": ("boolean", b""),
+    "a long without end": ("long", b"\xff" * 100000),
+    "a long is cut": ("long", b"\xff"),
+    "a float is cut": ("float", b"\x00\x00\x00"),
+    "a double is cut": ("double", b"\x00" * 7),
+    "a fixed is cut": ({"type": "fixed", "name": "F", "size": 4}, b"abc"),
+    "an enum's third symbol of two": (ENUM, b"\x04"),
+    "a union's third branch of two": (["null", "string"], b"\x04"),
+    "an array of 4 E items": ({"type": "array", "items": "long"}, MOST),
+    "an array without an end": ({"type": "array", "items": "long"}, b"\x02\x00"),
+    "a map of 4 E entries": ({"type": "map", "values": "null"}, MOST),
+}
+SCHEMAS: list[Any] = [
+    {"type": "record", "name": "N", "fields": [{"name": "next", "type": ["null", "N"]}]},
+    {"type": "map", "values": {"type": "array", "items": "null"}},
+    of({"type": "array", "items": {"type": "fixed", "name": "F", "size": 0}}),
+    of({"type": "array", "items": {"type": "record", "name": "E", "fields": []}}),
+    {"type": "strange"},
+    "nope",
+    5,
+    None,
+    of({"type": "array", "items": named_twice(3, "null")}),
+]
 test_error_texts = error_test(
     __file__,
     {
-        "an unsigned bigint in both modes": lambda: read(
-            "long", -1, "DECIMAL(20,0)", Handling(decimal="string")
-        ),
-        "an error in a struct names its column": lambda: read(
-            {"type": "record", "name": "S", "fields": [{"name": "since", "type": "int"}]},
-            {"since": 9_999_999},
-            "STRUCT<since: DATE>",
-        ),
-        "types without an avro type are refused, 1": lambda: record_schema(
-            columns("`unit price` INT")
-        ),
-        "types without an avro type are refused, 2": lambda: record_schema(
-            columns("m MAP<INT, INT>")
-        ),
         **{
-            f"a value that would be read back differently is refused, {number}": lambda sql_type=sql_type, value=value: (
-                RowWriter(columns(f"x {sql_type}"), Handling(), write=avro_writer).image((value,))
+            f"a value that the column cannot hold, {number}: {sql_type}": partial(
+                read, avro, value, sql_type
             )
-            for number, (sql_type, value) in enumerate(
-                [
-                    ("TIME(3)", 1_500_001),
-                    ("TIMESTAMP(0)", 1),
-                    ("TIMESTAMP_NTZ(9)", 2**62),
-                ],
-                1,
-            )
+            for number, (avro, value, sql_type) in enumerate(REFUSED, 1)
         },
-        "a record type that is used twice is read in both places": lambda: AvroSchema(
-            of({"type": "array", "items": named_twice(3, "null")})
+        **{
+            f"text of base64 for an unsigned BIGINT, {mode}": partial(
+                read, "string", "AQ==", "DECIMAL(20,0)", Handling(bigint_unsigned=mode)
+            )
+            for mode in ("long", "precise")
+        },
+        "a negative number for an unsigned BIGINT": partial(
+            read, "long", -1, "DECIMAL(20,0)", Handling(decimal="string")
         ),
-        "ambiguous union branches are refused when their values differ": lambda: column_converter(
-            AvroSchema(of(["null", "int", {"type": "long", "logicalType": "timestamp-millis"}])),
-            AvroSchema(
-                of(["null", "int", {"type": "long", "logicalType": "timestamp-millis"}])
-            ).fields(
-                AvroSchema(
-                    of(["null", "int", {"type": "long", "logicalType": "timestamp-millis"}])
-                ).top
-            )["a"],
-            SqlType("TIMESTAMP"),
-            Handling(),
+        **{f"malformed: {name}": partial(decoded, *each) for name, each in MALFORMED.items()},
+        **{
+            f"a schema that cannot be read, {number}": partial(AvroSchema, schema)
+            for number, schema in enumerate(SCHEMAS, 1)
+        },
+        **{
+            f"types without an Avro type, {ddl}": lambda ddl=ddl: record_schema(columns(ddl))
+            for ddl in ("`unit price` INT", "m MAP<INT, INT>")
+        },
+        **{
+            f"a value that would be read back differently, {sql_type}": partial(
+                image, f"x {sql_type}", value
+            )
+            for sql_type, value in [
+                ("TIME(3)", 1_500_001),
+                ("TIMESTAMP(0)", 1),
+                ("TIMESTAMP_NTZ(9)", 2**62),
+            ]
+        },
+        **{
+            f"the placeholder is never written, {row}": partial(
+                image, "x STRING, y BINARY", *row, placeholder="gone"
+            )
+            for row in (("gone", b""), ("", b"gone"))
+        },
+        "ambiguous union branches whose values differ": lambda: column_converter(
+            AMBIGUOUS, AMBIGUOUS.fields(AMBIGUOUS.top)["a"], SqlType("TIMESTAMP"), Handling()
         ),
     },
 )

@@ -8,6 +8,7 @@ import sys
 import uuid
 import zlib
 from collections.abc import Iterator
+from functools import partial
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -21,7 +22,6 @@ from cdc_formats.avro.confluent_client import MOST_ANSWER_BYTES, configuration
 from cdc_formats.avro.schema_registry import Registry, framed, unframed
 from cdc_formats.avro.writer import avro_bytes
 from cdc_formats.errors import (
-    ArgumentError,
     FormatOptionError,
     MissingDependencyError,
     SchemaRegistryError,
@@ -32,7 +32,7 @@ from cdc_formats.topics.inference import infer_schema, infer_subject
 from cdc_formats.topics.profile import profile_records
 from cdc_formats.values.frames import MOST_CONTENT_BYTES, GlueVersion
 from tests.support.both_decoders import differences, odd_places, source_of
-from tests.support.error_texts import error_test
+from tests.support.error_texts import error_test, text_test
 from tests.support.samples import sample
 from tests.support.servers.authorities import authority, signed
 from tests.support.servers.local_glue import REGION, LocalGlue, environment
@@ -125,56 +125,6 @@ def test_a_user_in_the_url_and_as_an_option_are_one() -> None:
 @pytest.mark.parametrize(
     ("options", "text"),
     [
-        (
-            {"url": f"user:{SECRET}@registry:8081"},
-            "is not a registry's URL: it must begin with http",
-        ),
-        ({"url": f"ftp://user:{SECRET}@registry"}, "'ftp://registry' is not a registry's URL"),
-        ({"url": f"http://a:{SECRET}@r,http://b:{SECRET}@s"}, "name different users"),
-        (
-            {"url": "http://r", "basic_auth_user_info": SECRET},
-            "basic_auth_user_info is 'user:password'",
-        ),
-        (
-            {"url": f"http://a:{SECRET}@r", "bearer_auth_token": SECRET},
-            "cannot be combined: remove one of them",
-        ),
-        ({"url": "http://r", "properties": SECRET}, "properties must be a mapping"),
-        ({"url": "http://r", "properties": {"x": [SECRET]}}, "properties must be a mapping"),
-        ({"url": "http://r", "retry_seconds": "soon"}, "retry_seconds is 'soon'"),
-        ({"url": "http://r", "retry_seconds": -1}, "retry_seconds is -1"),
-        ({"url": "http://r", "no_such_option": SECRET}, "no_such_option"),
-        ({"ssl.truststore.location": "x.jks"}, "ssl_ca_location is a PEM file"),
-        (
-            {"basic-auth.credentials-source": "USER_INFO"},
-            "basic_auth_user_info, or a user in the url, is enough",
-        ),
-        (
-            {"url": f"glue://a:{SECRET}@eu-central-1"},
-            "basic_auth_user_info cannot be combined with glue://",
-        ),
-        (
-            {"url": "glue://eu-central-1", "bearer_auth_token": SECRET, "ssl_ca_location": "a.pem"},
-            "bearer_auth_token, ssl_ca_location cannot be combined with glue://",
-        ),
-        (
-            {"url": "glue://", "properties": {"aws_secret_access_key": SECRET}},
-            "properties cannot be combined with glue://",
-        ),
-        ({"url": "glue://eu-central-1,http://r"}, "it must be glue:// and one region"),
-        ({"url": "glue://eu-central-1/shop"}, "it must be glue:// and one region"),
-    ],
-)
-def test_an_invalid_option_is_an_error_without_secrets(options: dict, text: str) -> None:
-    with pytest.raises((FormatOptionError, ArgumentError)) as caught:
-        get_format("debezium-avro-confluent", **options)
-    assert text in str(caught.value)
-    assert SECRET not in str(caught.value) + repr(caught.value)
-
-
-@pytest.mark.parametrize(
-    ("options", "text"),
-    [
         ({"properties": {"no.such.property": 1}}, "Unrecognized properties: no.such.property"),
         ({"ssl_ca_location": "/no/such/file.pem"}, "No such file"),
         ({"ssl_key_location": "client.key"}, "ssl.certificate.location required"),
@@ -211,124 +161,27 @@ def decoder(schema: str = "k INT, id INT", **options: object) -> Decoder:
     return format.decoder(schema, unique_key=["k"])
 
 
-def decoded(front: RegistryFront, number: int = 1, **options: object) -> object:
-    """Decode a message whose schema is in the registry."""
-    return decoder(**{"url": front.url, **options}).decode(KEY, framed(number, b"\x54"))
+def asked(*calls: dict[str, Any], **front: Any) -> str:
+    """Return what each call of a registry gives, and how many requests it received.
+
+    A call has the options of the format, and `number` if it asks for another schema than 1.
+    """
+    with RegistryFront(**{"schemas": {1: ROW}, **front}) as registry:
+        lines = []
+        for call in calls or ({},):
+            options = {"url": registry.url, **call}
+            message = framed(options.pop("number", 1), b"\x54")
+            try:
+                lines.append(f"{decoder(**options).decode(KEY, message)}")
+            except (SchemaRegistryError, WriterSchemaError) as error:
+                lines.append(f"{type(error).__name__}: {error}")
+        text = "\n".join([*lines, f"requests: {registry.requests}"])
+    assert SECRET not in text
+    return text.replace(registry.url, "URL")
 
 
 KEY = b"\0\0\0\7"
 CHANGES = [Change(RowKind.UPDATE_AFTER, (7, 42))]
-
-
-def test_a_schema_is_requested_once() -> None:
-    with RegistryFront(schemas={1: ROW}) as front:
-        assert [decoded(front), decoded(front)] == [CHANGES, CHANGES]
-        assert front.requests == 1
-
-
-@pytest.mark.parametrize(("basic", "bearer"), [("user:pass:word", None), (None, "token")])
-def test_a_registry_with_users(basic: str | None, bearer: str | None) -> None:
-    with RegistryFront(schemas={1: ROW}, basic=basic, bearer=bearer) as front:
-        assert decoded(front, basic_auth_user_info=basic, bearer_auth_token=bearer) == CHANGES
-        with pytest.raises(
-            SchemaRegistryError, match=r"refuses schema 1 \(status 401\): see basic_auth_user_info"
-        ):
-            decoded(front)
-        with pytest.raises(SchemaRegistryError, match="401") as caught:
-            decoded(front, basic_auth_user_info=f"user:{SECRET}")
-        assert SECRET not in str(caught.value)
-        front.answers, front.authorization, before = (
-            [(403, b'{"error_code": 40301, "message": "no"}')],
-            None,
-            front.requests,
-        )
-        with pytest.raises(SchemaRegistryError, match=r"refuses schema 1 \(status 403\)"):
-            decoded(front)
-        assert front.requests == before + 1
-
-
-def test_an_unknown_id_is_a_record_error() -> None:
-    with (
-        RegistryFront(schemas={1: ROW}) as front,
-        pytest.raises(WriterSchemaError, match="has no schema 99"),
-    ):
-        decoded(front, 99)
-
-
-@pytest.mark.parametrize(
-    ("status", "body", "text"),
-    [
-        *(
-            (404, body, "Check the url")
-            for body in (b"<html>not here</html>", b'{"message": "no such path"}', b"[]")
-        ),
-        *(
-            (200, body, "is not a schema registry")
-            for body in (b"<html>", b"[]", b"5", b'"x"', b"\xff")
-        ),
-    ],
-)
-def test_an_answer_of_another_server_is_not_a_record_error(
-    status: int, body: bytes, text: str
-) -> None:
-    """Otherwise a wrong URL would make every record corrupt."""
-    with (
-        RegistryFront(answers=((status, body),)) as front,
-        pytest.raises(SchemaRegistryError, match=text),
-    ):
-        decoded(front, retry_seconds=0)
-
-
-@pytest.mark.parametrize(
-    ("schema", "text"),
-    [
-        ({"schema": "{", "schemaType": "AVRO"}, "is not JSON"),
-        ({"schema": "{}", "schemaType": "JSON"}, "it is a JSON schema, not an Avro schema"),
-        ({"schema": '"nope"'}, "is not an Avro schema"),
-        ({"schema": '{"type": "record"}'}, "is not an Avro schema"),
-        ({"schema": '{"type": "array"}'}, "is not an Avro schema"),
-        ({"schema": "[" * 5000 + "]" * 5000}, "is no"),
-    ],
-)
-def test_a_schema_that_cannot_be_read_is_a_record_error(schema: dict, text: str) -> None:
-    with (
-        RegistryFront(answers=((200, json.dumps(schema).encode()),)) as front,
-        pytest.raises(WriterSchemaError, match=text),
-    ):
-        decoded(front)
-
-
-@pytest.mark.parametrize(
-    "busy", [(503, b'{"error_code": 50302, "message": "starting"}'), (429, b""), (500, b"x")]
-)
-def test_a_busy_registry_is_retried(busy: tuple[int, bytes]) -> None:
-    with RegistryFront(schemas={1: ROW}, answers=(busy,)) as front:
-        assert decoded(front, retry_seconds=4) == CHANGES
-        assert front.requests == 2
-
-
-def test_a_registry_that_stays_busy_is_not_a_record_error() -> None:
-    busy = (503, b'{"error_code": 50302, "message": "starting"}')
-    with RegistryFront(answers=(busy,) * 9) as front:
-        with pytest.raises(
-            SchemaRegistryError,
-            match=r"after 1 s of retries: status 503, starting\. No record was skipped",
-        ) as caught:
-            decoded(front, retry_seconds=1)
-        assert front.requests == 3
-    assert not isinstance(caught.value, WriterSchemaError)
-
-
-def test_an_answer_that_takes_too_long_is_not_a_record_error() -> None:
-    with RegistryFront(schemas={1: ROW}, pause=0.05) as front:
-        url = front.url.replace("://", f"://user:{SECRET}@")
-        with pytest.raises(SchemaRegistryError) as caught:
-            decoded(front, url=url, retry_seconds=0, properties={"timeout": 1})
-    assert str(caught.value).partition("] ")[2] == (
-        f"the schema registry at {front.url} does not answer (schema 1) after 3 s of retries: its "
-        "answer is not complete after 3 s. No record was skipped: restart the query when it answers"
-    )
-    assert not isinstance(caught.value, WriterSchemaError)
 
 
 def test_the_second_url_is_used_when_the_first_does_not_answer() -> None:
@@ -361,13 +214,16 @@ def test_tls_with_a_private_authority_and_a_certificate_of_the_client(certificat
     with RegistryFront(
         schemas={1: ROW}, certificate=certificates, client_certificate=True
     ) as front:
-        assert decoded(front, **own, **trusting, ssl_key_password=SECRET) == CHANGES
+        read = partial(decoder, url=front.url)
+        message = framed(1, b"\x54")
+        whole = read(**own, **trusting, ssl_key_password=SECRET)
+        assert whole.decode(KEY, message) == CHANGES
         with pytest.raises(SchemaRegistryError):
-            decoded(front, **trusting)
+            read(**trusting).decode(KEY, message)
         with pytest.raises(
             SchemaRegistryError, match=r"no TLS with the schema registry.*See ssl_ca_location"
         ):
-            decoded(front)
+            read().decode(KEY, message)
 
 
 def test_schemas_that_refer_to_others() -> None:
@@ -416,25 +272,99 @@ def test_a_schema_by_its_guid_in_a_header() -> None:
         by_guid.decode(KEY, b"\x54", [("__value_schema_id", b"\1" + GUID.bytes)])
 
 
-def test_an_answer_that_is_too_large_is_not_read() -> None:
-    head, tail = b'{"schema": "', b'"}'
-    row = json.dumps({"schema": ROW}).encode()
-    sound = row + b" " * (MOST_ANSWER_BYTES - len(row))
-    for body in (head + b"x" * MOST_ANSWER_BYTES + tail, sound + b" "):
-        with RegistryFront(answers=((200, body),)) as front:
-            with pytest.raises(
-                SchemaRegistryError,
-                match=r"is not a schema registry \(schema 1\): its answer has more than 16 MiB",
-            ):
-                Registry(url=front.url).client.schema(1)
-            assert front.requests == 1
-    with RegistryFront(answers=((200, sound),)) as front:
-        assert Registry(url=front.url).client.schema(1).top["name"] == "Row"
+BUSY = (503, b'{"error_code": 50302, "message": "starting"}')
+LARGE = json.dumps({"schema": ROW}).encode().ljust(MOST_ANSWER_BYTES)
+LOGINS: list[dict[str, Any]] = [{"basic": "user:pass:word"}, {"bearer": "token"}]
+OPTIONS_OF_LOGINS = {"basic": "basic_auth_user_info", "bearer": "bearer_auth_token"}
+test_texts = text_test(
+    __file__,
+    {
+        "a schema is requested once": partial(asked, {}, {}),
+        **{
+            f"a login, {name}": partial(
+                *(asked, {OPTIONS_OF_LOGINS[name]: value}, {}),
+                {"basic_auth_user_info": f"user:{SECRET}"},
+                **{name: value},
+            )
+            for login in LOGINS
+            for name, value in login.items()
+        },
+        "a login that may not read": partial(
+            asked, answers=[(403, b'{"error_code": 40301, "message": "no"}')]
+        ),
+        "an unknown id": partial(asked, {"number": 99}),
+        # Otherwise a wrong URL would make every record corrupt.
+        **{
+            f"an answer of another server, {status} {body!r}": partial(
+                asked, {"retry_seconds": 0}, answers=[(status, body)]
+            )
+            for status, bodies in {
+                404: (b"<html>not here</html>", b'{"message": "no such path"}', b"[]"),
+                200: (b"<html>", b"[]", b"5", b'"x"', b"\xff"),
+            }.items()
+            for body in bodies
+        },
+        **{
+            f"a schema that cannot be read, {str(schema)[:60]}": partial(
+                asked, answers=[(200, json.dumps(schema).encode())]
+            )
+            for schema in (
+                {"schema": "{", "schemaType": "AVRO"},
+                {"schema": "{}", "schemaType": "JSON"},
+                {"schema": '"nope"'},
+                {"schema": '{"type": "record"}'},
+                {"schema": '{"type": "array"}'},
+            )
+        },
+        **{
+            f"a busy registry is asked again after {status}": partial(
+                asked, {"retry_seconds": 4}, answers=[(status, body)]
+            )
+            for status, body in (BUSY, (429, b""), (500, b"x"))
+        },
+        "a registry that stays busy": partial(asked, {"retry_seconds": 1}, answers=[BUSY] * 9),
+        "an answer that takes too long": partial(
+            asked, {"retry_seconds": 0, "properties": {"timeout": 1}}, pause=0.05
+        ),
+        "the largest answer": partial(asked, answers=[(200, LARGE)]),
+        "an answer that is too large": partial(asked, answers=[(200, LARGE + b" ")]),
+    },
+)
 
 
+def test_a_schema_that_is_nested_too_deeply_is_a_record_error() -> None:
+    nested = json.dumps({"schema": "[" * 5000 + "]" * 5000}).encode()
+    assert asked(answers=[(200, nested)]).startswith("WriterSchemaError: ")
+
+
+INVALID: list[dict[str, Any]] = [
+    {"url": f"user:{SECRET}@registry:8081"},
+    {"url": f"ftp://user:{SECRET}@registry"},
+    {"url": f"http://a:{SECRET}@r,http://b:{SECRET}@s"},
+    {"url": "http://r", "basic_auth_user_info": SECRET},
+    {"url": f"http://a:{SECRET}@r", "bearer_auth_token": SECRET},
+    {"url": "http://r", "properties": SECRET},
+    {"url": "http://r", "properties": {"x": [SECRET]}},
+    {"url": "http://r", "retry_seconds": "soon"},
+    {"url": "http://r", "retry_seconds": -1},
+    {"url": "http://r", "no_such_option": SECRET},
+    {"ssl.truststore.location": "x.jks"},
+    {"basic-auth.credentials-source": "USER_INFO"},
+    {"url": f"glue://a:{SECRET}@eu-central-1"},
+    {"url": "glue://eu-central-1", "bearer_auth_token": SECRET, "ssl_ca_location": "a.pem"},
+    {"url": "glue://", "properties": {"aws_secret_access_key": SECRET}},
+    {"url": "glue://eu-central-1,http://r"},
+    {"url": "glue://eu-central-1/shop"},
+]
 test_error_texts = error_test(
     __file__,
     {
+        **{
+            f"options that cannot be, {number}": partial(
+                get_format, "debezium-avro-confluent", **options
+            )
+            for number, options in enumerate(INVALID, 1)
+        },
         **{
             f"bytes without a schema id are malformed, {number}": lambda data=data: unframed(
                 "value", data

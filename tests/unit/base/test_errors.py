@@ -1,6 +1,7 @@
 """Errors: their text is complete, hides data when configured, and survives pickling."""
 
 import pickle
+from functools import partial
 
 import pytest
 
@@ -10,7 +11,6 @@ from cdc_formats.errors import (
     EXCERPT_BYTES,
     ChangelogError,
     DecodeError,
-    MissingFieldError,
     TypeConversionError,
     excerpt_of,
 )
@@ -56,21 +56,6 @@ def test_every_error_class_has_its_condition() -> None:
     assert {cls.__name__ for cls in classes()} == {
         n for n, v in vars(errors).items() if isinstance(v, type) and n.endswith("Error")
     }
-
-
-def test_a_condition_is_the_name_of_its_class_unless_the_class_has_another() -> None:
-    class OwnError(DecodeError):
-        condition = "MINE"
-
-    assert [
-        cls.condition
-        for cls in (DecodeError, errors.MissingBeforeImageError, errors.TlsError, OwnError)
-    ] == [
-        "DECODE",
-        "MISSING_BEFORE_IMAGE",
-        "TLS",
-        "MINE",
-    ]
 
 
 def test_at_fills_in_only_missing_fields() -> None:
@@ -152,37 +137,6 @@ def test_without_excerpt_an_error_shows_nothing_of_the_message(
             assert (SECRET in str(pickle.loads(pickle.dumps(caught.value)).args)) is shown
 
 
-@pytest.mark.parametrize(
-    "key",
-    [SECRET.encode(), b'{"id": "%s"}' % SECRET.encode(), b'{"id": {"%s": 1}}' % SECRET.encode()],
-)
-def test_without_excerpt_an_error_shows_nothing_of_the_key(key: bytes) -> None:
-    decoder = get_format("upsert-kafka", error_excerpt=False).decoder(
-        "id INT, n INT", unique_key=["id"]
-    )
-    with pytest.raises(DecodeError) as caught:
-        decoder.decode(key, None)
-    assert SECRET not in str(caught.value)
-
-
-@pytest.mark.parametrize("identifier", ["ogg-json", "maxwell-json", "debezium-json", "canal-json"])
-def test_without_excerpt_an_error_of_metadata_shows_nothing_of_the_message(identifier: str) -> None:
-    members = ", ".join(f'"{name}": "{SECRET}"' for name in ("ts", "ts_ms", "op_ts", "current_ts"))
-    value = (
-        '{"op": "c", "op_type": "I", "type": "insert", "after": {"id": 1}, "data": {"id": '
-        f"1}}, {members}}}"
-    )
-    if identifier == "canal-json":
-        value = f'{{"type": "INSERT", "data": [{{"id": 1}}], {members}}}'
-    for shown in (True, False):
-        decoder = get_format(identifier, error_excerpt=shown).decoder(
-            "id INT", metadata=["ingestion-timestamp"]
-        )
-        with pytest.raises(TypeConversionError) as caught:
-            decoder.decode(None, value.encode())
-        assert (SECRET in str(caught.value)) is shown
-
-
 class PlainJson(Format):
     """A third-party format that reads objects without checks."""
 
@@ -192,41 +146,40 @@ class PlainJson(Format):
         return [Event.insert(read_object(value), path="$")]
 
 
-@pytest.mark.parametrize("shown", [True, False])
-def test_without_excerpt_an_error_does_not_list_the_names_in_the_message(shown: bool) -> None:
-    with pytest.raises(MissingFieldError) as caught:
-        PlainJson(error_excerpt=shown).decoder("id INT").decode(
-            None, b'{"%s": 1}' % SECRET.encode()
-        )
-    assert ("it has Ada-Lovelace" in str(caught.value)) is shown
-    assert "(id) is in the row" in str(caught.value)
-    assert "names are case-sensitive" in str(caught.value)
-
-
-def test_names_of_columns_that_are_long_keep_the_text_short() -> None:
-    names = ", ".join(f"`{'ü' * 100}{number}` INT" for number in range(30))
-    with pytest.raises(DecodeError) as caught:
-        get_format("maxwell-json").decoder(names).decode(
-            None, '{"type": "insert", "data": {"ö": 1}}'.encode()
-        )
-    assert len(str(caught.value)) <= 1024
-
-
-def test_a_message_with_many_names_keeps_the_text_short() -> None:
-    image = ", ".join(f'"name{number}": {number}' for number in range(10_000))
-    decoder = PlainJson().decoder("id INT, n INT")
-    with pytest.raises(DecodeError, match="it has name0, name1, name10") as caught:
-        decoder.decode(None, b"{%s}" % image.encode())
-    assert len(str(caught.value)) <= 1024
-
-
 BARE = TypeConversionError("got 'x1'", bare="got text").at(
     path="$.a", field="key", where="t[0]@0", excerpt="b'x1'"
 )
 KEYED = get_format("upsert-kafka").decoder("id INT, n INT", unique_key=["id"])
+
+
+class OwnError(DecodeError):
+    condition = "MINE"
+
+
+STAMPS = ", ".join(f'"{name}": "{SECRET}"' for name in ("ts", "ts_ms", "op_ts", "current_ts"))
+OF_STAMPS = {
+    "canal-json": f'{{"type": "INSERT", "data": [{{"id": 1}}], {STAMPS}}}',
+    **dict.fromkeys(
+        ("ogg-json", "maxwell-json", "debezium-json"),
+        '{"op": "c", "op_type": "I", "type": "insert", "after": {"id": 1}, "data": {"id": '
+        f"1}}, {STAMPS}}}",
+    ),
+}
+MANY_NAMES = ", ".join(f'"name{number}": {number}' for number in range(10_000))
+
+
+def stamped(name: str, value: str, *, shown: bool) -> object:
+    format = get_format(name, error_excerpt=shown)
+    return format.decoder("id INT", metadata=["ingestion-timestamp"]).decode(None, value.encode())
+
+
 test_texts = text_test(
     __file__,
     {
+        **{
+            f"the condition of {cls.__name__}": partial(getattr, cls, "condition")
+            for cls in (DecodeError, errors.MissingBeforeImageError, errors.TlsError, OwnError)
+        },
         "condition, path and record": lambda: TypeConversionError(
             "expected `DECIMAL(10,2)`, got `str` 'x1'", "$.after.weight"
         ).at(where="orders[3]@1042"),
@@ -241,5 +194,42 @@ test_texts = text_test(
 )
 test_error_texts = error_test(
     __file__,
-    {"an error of the key shows the key": lambda: KEYED.decode(b"no key", b'{"n": 1}')},
+    {
+        "an error of the key shows the key": lambda: KEYED.decode(b"no key", b'{"n": 1}'),
+        **{
+            f"an error of the key without an excerpt, {number}": partial(
+                get_format("upsert-kafka", error_excerpt=False)
+                .decoder("id INT, n INT", unique_key=["id"])
+                .decode,
+                key.encode(),
+                None,
+            )
+            for number, key in enumerate(
+                [SECRET, f'{{"id": "{SECRET}"}}', f'{{"id": {{"{SECRET}": 1}}}}'], 1
+            )
+        },
+        **{
+            f"metadata of {name}, error_excerpt={shown}": partial(stamped, name, value, shown=shown)
+            for name, value in OF_STAMPS.items()
+            for shown in (True, False)
+        },
+        **{
+            f"the names in a message, error_excerpt={shown}": partial(
+                PlainJson(error_excerpt=shown).decoder("id INT").decode,
+                None,
+                b'{"%s": 1}' % SECRET.encode(),
+            )
+            for shown in (True, False)
+        },
+        "long names of columns": partial(
+            get_format("maxwell-json")
+            .decoder(", ".join(f"`{'ü' * 100}{number}` INT" for number in range(30)))
+            .decode,
+            None,
+            '{"type": "insert", "data": {"ö": 1}}'.encode(),
+        ),
+        "a message with many names": partial(
+            PlainJson().decoder("id INT, n INT").decode, None, b"{%s}" % MANY_NAMES.encode()
+        ),
+    },
 )

@@ -4,6 +4,7 @@ import copy
 import pickle
 from dataclasses import dataclass
 from decimal import Decimal
+from functools import partial
 from typing import Any, NamedTuple
 
 import msgspec
@@ -27,7 +28,7 @@ from cdc_formats.values.json_reader import (
     read_json,
 )
 from cdc_formats.values.schema import absent_as_null, complete
-from tests.support.error_texts import error_test
+from tests.support.error_texts import error_test, text_test
 
 
 class Record(NamedTuple):
@@ -38,10 +39,6 @@ class Record(NamedTuple):
 
 def _raising(error: BaseException) -> object:
     raise error
-
-
-def test_a_result_is_returned_unchanged() -> None:
-    assert decode_one("acme", lambda *parts: parts, b"k", b"v") == (b"k", b"v")
 
 
 def test_a_decode_error_is_returned_without_frames() -> None:
@@ -69,31 +66,6 @@ class Acme(Format):
 
     def read(self, key: bytes | None, value: bytes | None) -> Any:
         return self.returned
-
-
-@pytest.mark.parametrize(
-    ("returned", "named"),
-    [
-        ("text", "str"),
-        (None, "NoneType"),
-        (Event.insert({"id": 1}), "Event"),
-        ([Event.insert({"id": 1}), 2], "a list with int"),
-    ],
-)
-def test_another_result_of_read_is_a_bug_of_the_format(returned: Any, named: str) -> None:
-    decoder = Acme(returned=returned).decoder("id INT", unique_key=["id"])
-    for decode in (decoder.decode, decoder.upserts):
-        with pytest.raises(FormatBugError, match=f"read of acme returned {named}: it must return"):
-            decode(None, b"{}")
-
-
-def test_a_format_and_its_decoder_show_the_options_that_differ() -> None:
-    assert repr(Acme()) == "Acme()"
-    decoder = Acme(suffix="_was").decoder("id INT NOT NULL, price DECIMAL(5,2)", unique_key=["id"])
-    assert (
-        repr(decoder) == "Acme(suffix='_was').decoder('id INT NOT NULL, price DECIMAL(5,2)', "
-        "unique_key=('id',))"
-    )
 
 
 def test_a_message_nested_too_deeply_is_malformed() -> None:
@@ -142,10 +114,6 @@ def test_absent_equals_nothing_else() -> None:
 )
 def test_complete(image: tuple, other: tuple, result: tuple) -> None:
     assert complete(image, other) == result
-
-
-def test_absent_as_null() -> None:
-    assert absent_as_null((1, ABSENT, None)) == (1, None, None)
 
 
 # --------------------------------------------------------------------------------------------------
@@ -215,14 +183,37 @@ def test_infrastructure_errors_are_raised(error: Exception) -> None:
         decode_one("acme", _raising, error)
 
 
-def test_complete_refuses_images_of_different_tables() -> None:
-    with pytest.raises(ValueError, match="zip"):
-        complete((1,), (1, 2))
-
-
+RESULTS: list[Any] = [
+    *("text", None, Event.insert({"id": 1}), [Event.insert({"id": 1}), 2]),
+]
+test_texts = text_test(
+    __file__,
+    {
+        "a result is returned unchanged": lambda: decode_one(
+            "acme", lambda *parts: parts, b"k", b"v"
+        ),
+        "a format": Acme,
+        "the decoder of a format with an option": partial(
+            Acme(suffix="_was").decoder,
+            "id INT NOT NULL, price DECIMAL(5,2)",
+            unique_key=["id"],
+        ),
+        "absent as NULL": partial(absent_as_null, (1, ABSENT, None)),
+    },
+)
 test_error_texts = error_test(
     __file__,
     {
+        **{
+            f"read returns {returned!r}, {method}": partial(
+                getattr(Acme(returned=returned).decoder("id INT", unique_key=["id"]), method),
+                None,
+                b"{}",
+            )
+            for returned in RESULTS
+            for method in ("decode", "upserts")
+        },
+        "images of different tables": partial(complete, (1,), (1, 2)),
         "values without a json form are refused": lambda: json_bytes(1j),
     },
 )

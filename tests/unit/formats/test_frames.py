@@ -2,6 +2,7 @@
 
 import json
 import zlib
+from functools import partial
 from typing import Any
 
 import pytest
@@ -11,8 +12,9 @@ from cdc_formats.errors import DecodeError, InferenceError, WriterSchemaError
 from cdc_formats.events import KeyValue
 from cdc_formats.topics.inference import infer_schema
 from cdc_formats.topics.profile import profile_records
-from normalize.decode.collectors import Blocks, TypedRows
-from tests.support.both_decoders import differences, odd_places, outcome, source_of, together
+from tests.support.both_decoders import differences, source_of
+from tests.support.error_texts import text_test
+from tests.support.rules import results_of
 from tests.support.samples import sample
 from tests.support.scenarios import CASES, FORMATS, Scenario
 from tests.support.servers.registry_front import RegistryFront
@@ -51,47 +53,15 @@ def test_json_in_a_frame_is_read_as_without_it(
     scenario: Scenario, identifier: str, frame: bytes
 ) -> None:
     vector = scenario.vector(identifier)
-    decoder = get_format(identifier, **vector.options).decoder(
-        vector.schema, unique_key=vector.primary_key
-    )
-    source = source_of(decoder.format, vector.schema, vector.primary_key)
+    format = get_format(identifier, **vector.options)
     plain, records = list(vector.records), framed(list(vector.records), frame)
-    assert [decoder.decode(*record) for record in records] == [
-        decoder.decode(*record) for record in plain
-    ]
-    assert [decoder.upserts(*record) for record in records] == [
-        decoder.upserts(*record) for record in plain
-    ]
-    assert (
-        outcome(source, records, columnar=together).changes
-        == outcome(source, plain, columnar=together).changes
+    mixed = [*plain[:3], *records[3:], *plain[:3]]
+    of_plain, of_framed, of_mixed = (
+        results_of(format, each, vector.schema, vector.primary_key)
+        for each in (plain, records, mixed)
     )
-    for target in (Blocks, TypedRows):
-        assert not differences(source, records, target)
-        assert not differences(source, [*plain[:3], *records[3:], *plain[:3]], target)
-    # Some formats are decoded row by row.
-    if together(source, keyed=True) is not None:
-        assert odd_places(source, records) == odd_places(source, plain)
-
-
-@pytest.mark.parametrize("frame", FRAMES.values(), ids=FRAMES)
-def test_a_profile_reads_json_in_frames(frame: bytes) -> None:
-    values = [
-        b'{"before":null,"after":{"id":%d,"name":"a"},"op":"c","source":{}}' % number
-        for number in range(3)
-    ]
-    records = sample(*framed([(b'{"id":1}', value) for value in values], frame))
-    profile = profile_records(records)
-    assert (profile.format, profile.values) == (
-        "debezium-json",
-        {f"{'AWS Glue' if frame[0] == 3 else 'Confluent'} framing, then JSON": 3},
-    )
-    assert (profile.tables[0].ddl, profile.tables[0].primary_key) == (
-        "id BIGINT NOT NULL, name STRING",
-        ("id",),
-    )
-    rows = profile_records(sample(*framed([(b'{"id":1}', b'{"id":1,"name":"a"}')], frame)))
-    assert (rows.format, rows.tables[0].options) == ("upsert-kafka", {})
+    assert of_framed == of_plain
+    assert of_mixed.rows == [*of_plain.rows, *of_plain.rows[:3]]
 
 
 @pytest.mark.parametrize(
@@ -129,59 +99,6 @@ def test_a_frame_around_other_data_is_an_error(identifier: str, value: bytes) ->
 
 # --------------------------------------------------------------------------------------------------
 # Protobuf
-
-
-@pytest.mark.parametrize("frame", [NUMBER, FRAMES["the last id"], b""])
-def test_a_profile_names_protobuf(frame: bytes) -> None:
-    value = frame + (b"\0" if frame else b"") + PROTOBUF
-    profile = profile_records(sample(*[(b"1", value)] * 3))
-    assert (profile.format, profile.tables) == (None, ())
-    assert "looks like Protobuf. Protobuf is not read: write Avro or JSON instead" in profile.reason
-    assert ("pass url=" in profile.reason) is bool(frame)
-
-
-@pytest.mark.parametrize("value", [b"\0\0\0\0\7\0\x08\1", b"\0\0\0\0\7\0" + PROTOBUF])
-def test_a_registry_says_that_a_value_is_protobuf(value: bytes) -> None:
-    with RegistryFront(
-        schemas={7: 'syntax = "proto3"; message Item { int64 id = 1; string name = 2; }'},
-        schema_type="PROTOBUF",
-    ) as front:
-        profile = profile_records(sample(*[(b"1", value)] * 3), url=front.url)
-        assert profile.format is None
-        assert (
-            "they are Protobuf, as the schema registry says. Protobuf is not read: write Avro or "
-            "JSON"
-        ) in profile.reason
-        options: dict[str, Any] = {"format": "debezium-avro-confluent", "url": front.url}
-        with pytest.raises(
-            InferenceError, match=r"it is a PROTOBUF schema[.] Protobuf is not read"
-        ):
-            infer_schema([(None, value)], **options)
-        with pytest.raises(
-            WriterSchemaError, match=r"schema 7: it is a PROTOBUF schema[.] Protobuf is not read"
-        ):
-            get_format("debezium-avro-confluent", url=front.url).decoder("id INT").decode(
-                None, value
-            )
-
-
-@pytest.mark.parametrize(
-    "value",
-    [
-        b"\x08\1\x10\2",
-        b"\x08\1\x12\4bikes",
-        b"\x12\4bike\x08\1",
-        b"(\1bike",
-        b"1,bike",
-        b'{"id": 1}',
-        b"\0\0\0\0\7\2\2\x08bike",
-        b"\xff\xfe",
-        b"",
-        b"\x0a",
-    ],
-)
-def test_bytes_that_are_not_clearly_protobuf_are_not_called_so(value: bytes) -> None:
-    assert "Protobuf" not in profile_records(sample((b"1", value))).reason
 
 
 # ------------------------------------------------------------------------------------------- JSON
@@ -243,79 +160,118 @@ ENVELOPE = {
     },
     "definitions": {"Value": ROW},
 }
-DECLARED = (
-    "id INT NOT NULL, name STRING, price DECIMAL(38,2), at TIMESTAMP_NTZ(6), ratio DOUBLE, tags "
-    "ARRAY<STRING>"
-)
 VALUES = b'{"id":1,"name":null,"price":"AfQ=","at":1700000000000000,"ratio":null,"tags":["a"]}'
 
 
-@pytest.mark.parametrize(
-    ("format", "schema", "value"),
-    [
-        (
-            "debezium-json",
-            ENVELOPE,
-            b'{"before":null,"after":%s,"op":"c","source":{"connector":"postgresql"}}' % VALUES,
-        ),
-        ("debezium-flat-json", ROW, b'{"__op":"c",%s' % VALUES[1:]),
-    ],
-)
-def test_a_schema_is_inferred_from_the_registrys_json_schema(
-    format: str, schema: dict[str, Any], value: bytes
-) -> None:
-    record = (b'\0\0\0\0\7{"id":1}', b"\0\0\0\0\7" + value)
-    with RegistryFront(
-        schemas={7: json.dumps(schema)}, schema_type="JSON", basic="ada:lovelace"
-    ) as front:
-        inferred = infer_schema(
-            [record] * 2, format=format, url=front.url, basic_auth_user_info="ada:lovelace"
-        )
-        assert (inferred.ddl, inferred.primary_key) == (DECLARED, ("id",))
-        assert {each.certainty for each in inferred.evidence} == {"schema registry"}
-        assert inferred.options_besides(["url", "basic_auth_user_info"]) == {
-            "decimal_handling_mode": "precise",
-            "time_precision_mode": "adaptive_time_microseconds",
-        }
-        assert not inferred.notes
-        profile = profile_records(
-            sample(record, record), url=front.url, basic_auth_user_info="ada:lovelace"
-        )
-        assert (profile.format, profile.tables[0].ddl) == (format, DECLARED)
-        assert "lovelace" not in profile.call()
-    options = {name: option for name, option in inferred.format_options.items() if "mode" in name}
-    changes = (
-        get_format(format, **options).decoder(inferred.ddl, unique_key=["id"]).upserts(*record)
-    )
-    assert isinstance(changes, list)
-    assert changes[0].row == (1, None, "5.00", 1700000000000000, None, ["a"])
-
-
-def test_rows_by_key_have_the_columns_of_another_json_schema() -> None:
-    schema = {
-        "type": "object",
-        "required": ["id", "at"],
-        "properties": {
-            "id": {"type": "integer"},
-            "price": {"type": ["number", "null"]},
-            "at": {"type": "string", "format": "date-time"},
-            "address": {"type": "object", "properties": {"zip": {"type": "string"}}},
-            "any": {"oneOf": [{"type": "string"}, {"type": "integer"}]},
-        },
-    }
-    value = b'{"id":1,"price":1.50,"at":"2025-01-02T03:04:05Z","address":null,"any":"x"}'
-    with RegistryFront(schemas={7: json.dumps(schema)}, schema_type="JSON") as front:
-        profile = profile_records(sample((b'{"id":1}', b"\0\0\0\0\7" + value)), url=front.url)
-        assert profile.format == "upsert-kafka"
-        expected = (
-            "id BIGINT NOT NULL, price DECIMAL(38,18), at TIMESTAMP, address STRUCT<zip: STRING>, "
-            "any STRING"
-        )
-        assert profile.tables[0].ddl.replace(" NOT NULL", "") == expected.replace(" NOT NULL", "")
-        assert profile.tables[0].options["avro_confluent_url"] == front.url
-
-
 UNTYPED = b'\0\0\0\0\7{"before":null,"after":{"id":1},"op":"c","source":{}}'
+
+
+OTHER_ROW = {
+    "type": "object",
+    "required": ["id", "at"],
+    "properties": {
+        "id": {"type": "integer"},
+        "price": {"type": ["number", "null"]},
+        "at": {"type": "string", "format": "date-time"},
+        "address": {"type": "object", "properties": {"zip": {"type": "string"}}},
+        "any": {"oneOf": [{"type": "string"}, {"type": "integer"}]},
+    },
+}
+OTHER_VALUE = b'{"id":1,"price":1.50,"at":"2025-01-02T03:04:05Z","address":null,"any":"x"}'
+ITEM = 'syntax = "proto3"; message Item { int64 id = 1; string name = 2; }'
+KEY = NUMBER + b'{"id":1}'
+
+
+def profiled(*records: KeyValue, **options: Any) -> str:
+    """Return what a profile says about the messages."""
+    profile = profile_records(sample(*records), **options)
+    tables = [(table.ddl, table.primary_key, table.options) for table in profile.tables]
+    return f"{profile.format}, {profile.values}: {profile.reason}\n{tables}\n{profile.calls}"
+
+
+def by_registry(
+    format: str, value: bytes, schema: str, *, kind: str = "JSON", number: int = 7
+) -> str:
+    """Return what is inferred with a registry's schema, and what a profile says."""
+    login = {"basic_auth_user_info": "ada:lovelace"}
+    with RegistryFront(schemas={number: schema}, schema_type=kind, basic="ada:lovelace") as front:
+        options = {
+            "avro_confluent_url": front.url,
+            "avro_confluent_basic_auth_user_info": login["basic_auth_user_info"],
+        }
+        of_format = options if format == "upsert-kafka" else {"url": front.url, **login}
+        inferred = infer_schema([(KEY, value)] * 2, format=format, **of_format)
+        chosen = inferred.options_besides([*of_format])
+        profile = profiled((KEY, value), (KEY, value), url=front.url, **login)
+        row = get_format(format, **chosen).decoder(inferred.columns, unique_key=["id"])
+        text = f"{inferred}\n{chosen}\n{profile}\n{row.upserts(KEY, value)}"
+        return text.replace(front.url, "URL")
+
+
+DEBEZIUM = b'{"before":null,"after":%s,"op":"c","source":{"connector":"postgresql"}}'
+test_texts = text_test(
+    __file__,
+    {
+        **{
+            f"events behind {name}": partial(
+                profiled,
+                *framed(
+                    [(b'{"id":1}', DEBEZIUM % (b'{"id":%d,"name":"a"}' % n)) for n in range(3)],
+                    frame,
+                ),
+            )
+            for name, frame in FRAMES.items()
+        },
+        **{
+            f"rows behind {name}": partial(
+                profiled, *framed([(b'{"id":1}', b'{"id":1,"name":"a"}')], frame)
+            )
+            for name, frame in FRAMES.items()
+        },
+        **{
+            f"Protobuf behind {frame!r}": partial(profiled, *[(b"1", frame + PROTOBUF)] * 3)
+            for frame in (NUMBER + b"\0", FRAMES["the last id"] + b"\0", b"")
+        },
+        **{
+            f"not clearly Protobuf: {value!r}": partial(profiled, (b"1", value))
+            for value in (
+                *(
+                    b"\x08\1\x10\2",
+                    b"\x08\1\x12\4bikes",
+                    b"\x12\4bike\x08\1",
+                    b"(\1bike",
+                    b"1,bike",
+                ),
+                *(b'{"id": 1}', b"\0\0\0\0\7\2\2\x08bike", b"\xff\xfe", b"", b"\x0a"),
+            )
+        },
+        "columns of the registry's JSON Schema of an envelope": partial(
+            by_registry, "debezium-json", NUMBER + DEBEZIUM % VALUES, json.dumps(ENVELOPE)
+        ),
+        "columns of the registry's JSON Schema of a row": partial(
+            *(by_registry, "debezium-flat-json", NUMBER + b'{"__op":"c",%s' % VALUES[1:]),
+            json.dumps(ROW),
+        ),
+        "columns of another JSON Schema": partial(
+            by_registry, "upsert-kafka", NUMBER + OTHER_VALUE, json.dumps(OTHER_ROW)
+        ),
+        **{
+            f"columns without a JSON Schema, {kind} {number} {schema}": partial(
+                *(by_registry, "debezium-json", NUMBER + DEBEZIUM % b'{"id":1}', schema),
+                kind=kind,
+                number=number,
+            )
+            for number, schema, kind in (
+                (7, "[", "JSON"),
+                (8, "{}", "JSON"),
+                (7, '"string"', "AVRO"),
+            )
+        },
+        "columns without a frame": partial(
+            by_registry, "debezium-json", DEBEZIUM % b'{"id":1}', json.dumps(ENVELOPE)
+        ),
+    },
+)
 
 
 @pytest.mark.parametrize(
@@ -323,26 +279,20 @@ UNTYPED = b'\0\0\0\0\7{"before":null,"after":{"id":1},"op":"c","source":{}}'
     ["5", '{"type": "object"}', '{"$ref": "#"}', '{"$ref": "other.json"}', '{"type": "string"}'],
 )
 def test_a_json_schema_without_columns_is_an_error_that_names_it(schema: str) -> None:
-    with (
-        RegistryFront(schemas={7: schema}, schema_type="JSON") as front,
-        pytest.raises(InferenceError, match="schema 7: the JSON Schema"),
-    ):
-        infer_schema([(None, UNTYPED)], format="debezium-json", url=front.url)
+    with pytest.raises(InferenceError, match="schema 7: the JSON Schema"):
+        by_registry("debezium-json", NUMBER + DEBEZIUM % b'{"id":1}', schema)
 
 
-@pytest.mark.parametrize(
-    ("number", "schema", "kind"), [(7, "[", "JSON"), (8, "{}", "JSON"), (7, '"string"', "AVRO")]
-)
-def test_without_a_json_schema_columns_are_inferred_from_values(
-    number: int, schema: str, kind: str
-) -> None:
-    with RegistryFront(schemas={number: schema}, schema_type=kind) as front:
+@pytest.mark.parametrize("value", [NUMBER + b"\0\x08\1", NUMBER + b"\0" + PROTOBUF])
+def test_a_registry_says_that_a_value_is_protobuf(value: bytes) -> None:
+    with RegistryFront(schemas={7: ITEM}, schema_type="PROTOBUF") as front:
+        profile = profile_records(sample(*[(b"1", value)] * 3), url=front.url)
+        assert profile.format is None
         assert (
-            infer_schema([(None, UNTYPED)], format="debezium-json", url=front.url).ddl
-            == "id BIGINT"
+            "they are Protobuf, as the schema registry says. Protobuf is not read" in profile.reason
         )
-        assert (
-            infer_schema([(None, UNTYPED[5:])], format="debezium-json", url=front.url).ddl
-            == "id BIGINT"
-        )
-    assert infer_schema([(None, UNTYPED)], format="debezium-json").ddl == "id BIGINT"
+        format = get_format("debezium-avro-confluent", url=front.url)
+        with pytest.raises(InferenceError, match=r"it is a PROTOBUF schema[.] Protobuf is not"):
+            infer_schema([(None, value)], format=format)
+        with pytest.raises(WriterSchemaError, match=r"schema 7: it is a PROTOBUF schema[.] Proto"):
+            format.decoder("id INT").decode(None, value)

@@ -1,6 +1,7 @@
 """The option `mask` of formats: what is masked, how, and with which key."""
 
 import pickle
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from random import Random
@@ -13,8 +14,9 @@ from cdc_formats.decoding.rows import result_columns
 from cdc_formats.errors import DecodeError, FormatOptionError
 from cdc_formats.values.schema import ABSENT, Column, to_ddl
 from cdc_formats.values.types import TYPES
-from tests.support.error_texts import error_test
+from tests.support.error_texts import error_test, text_test
 from tests.support.masks import KEY, hashed, kinds_of, masked
+from tests.support.rules import results_of
 from tests.support.scenarios import CASE_IDS, CASES, FORMATS, OURS
 
 MESSAGE = (
@@ -26,49 +28,6 @@ SCHEMA = "id INT NOT NULL, email STRING NOT NULL, card BIGINT NOT NULL, note VAR
 @pytest.fixture(autouse=True)
 def key(monkeypatch):
     monkeypatch.setenv("MASK_KEY", KEY)
-
-
-def test_values_are_hashed_redacted_and_dropped() -> None:
-    mask = {"email": "hmac", "card": "redact", "note": "drop"}
-    decoder = masked(mask).decoder(SCHEMA, unique_key=["id"])
-    assert to_ddl(decoder.columns) == "id INT NOT NULL, email STRING NOT NULL, card BIGINT"
-    (change,) = decoder.decode(None, MESSAGE)
-    assert change.row == (7, hashed("ann@example.org"), None)
-    (upsert,) = decoder.upserts(None, MESSAGE)
-    assert (upsert.key, upsert.row) == ((7,), change.row)
-    decoder = masked({"note": "redact", "card": "hmac"}).decoder(SCHEMA)
-    assert to_ddl(decoder.columns[2:]) == "card STRING NOT NULL, note STRING"
-    assert decoder.decode(None, MESSAGE)[0].row[2:] == (hashed("4111"), "***")
-
-
-def test_null_stays_null_and_is_refused_where_the_column_is_not_null() -> None:
-    decoder = masked({"email": "hmac", "note": "redact"}).decoder(
-        "id INT, email STRING, note STRING"
-    )
-    null = b'{"op":"c","after":{"id":7,"email":null,"note":null}}'
-    assert decoder.decode(None, null)[0].row == (7, None, None)
-    with pytest.raises(DecodeError, match="email is declared NOT NULL"):
-        masked({"email": "hmac"}).decoder("id INT, email STRING NOT NULL").decode(None, null)
-
-
-def test_a_key_keeps_its_identity_behind_hmac() -> None:
-    decoder = masked({"email": "hmac"}).decoder("email STRING, n INT", unique_key=["email"])
-    update = b'{"op":"u","before":{"email":"a","n":1},"after":{"email":"%s","n":2}}'
-    (same,) = decoder.upserts(None, update % b"a")
-    assert same.key == (hashed("a"),)
-    old, new = decoder.upserts(None, update % b"b")
-    assert (old.key, old.row, new.key) == ((hashed("a"),), None, (hashed("b"),))
-
-
-def test_equal_numbers_have_equal_hashes() -> None:
-    decoder = masked({"x": "hmac"}, decimal_handling_mode="string").decoder("x DOUBLE")
-    rows = [
-        decoder.decode(None, b'{"op":"c","after":{"x":%s}}' % number)[0].row
-        for number in (b"0.0", b"-0.0", b"0")
-    ]
-    assert rows == [(hashed("0.0"),)] * 3
-    decoder = masked({"x": "hmac"}, decimal_handling_mode="string").decoder("x DECIMAL(6,2)")
-    assert decoder.decode(None, b'{"op":"c","after":{"x":"9.5"}}')[0].row == (hashed("9.50"),)
 
 
 @pytest.mark.parametrize(
@@ -166,91 +125,28 @@ def test_the_rows_of_every_format_are_masked(scenario, identifier) -> None:
                 assert got == expected
 
 
-@pytest.mark.parametrize(
-    ("options", "value", "row"),
-    [
-        ({"value_format": "json"}, b'{"id": 7, "email": "ann", "n": 1}', ("7", "ann", 1)),
-        ({"value_format": "csv"}, b"7,ann,1", ("7", "ann", 1)),
-        ({"value_format": "raw", "value_fields_include": "EXCEPT_KEY"}, b"ann", ("7", "ann")),
-    ],
-    ids=lambda each: each.get("value_format") if isinstance(each, dict) else "",
-)
-def test_row_formats_mask_a_value_once(options, value, row) -> None:
-    mask = {"id": "hmac", "email": "hmac"}
-    decoder = masked(mask, "upsert-kafka", **options).decoder(
-        ", ".join(("id INT", "email STRING", "n INT")[: len(row)]), unique_key=["id"]
-    )
-    (change,) = decoder.upserts(b'{"id": 7}', value)
-    assert change.row == (hashed(row[0]), hashed(row[1]), *row[2:])
-    assert decoder.upserts(b'{"id": 7}', None)[0].key == change.key == (hashed("7"),)
-
-
-def test_columns_by_place_cannot_be_dropped() -> None:
-    for value_format in ("csv", "raw", "avro"):
-        with pytest.raises(FormatOptionError, match=r"their place: use 'redact'"):
-            get_format("upsert-kafka", value_format=value_format, mask={"email": "drop"})
-    with pytest.raises(FormatOptionError, match="key_fields_prefix cannot be combined"):
-        get_format(
-            "upsert-kafka",
-            key_fields_prefix="k_",
-            value_fields_include="EXCEPT_KEY",
-            mask={"email": "redact"},
-        )
-
-
 # --------------------------------------------------------------------------------------------------
 # options
 
 
-@pytest.mark.parametrize(
-    ("options", "text"),
-    [
-        (
-            {"mask": {"email": "sha1"}},
-            "mask has 'sha1' for 'email': use 'hmac', 'redact' or 'drop'",
-        ),
-        ({"mask": "email"}, "mask must be a mapping"),
-        ({"mask": ["email"]}, "mask must be a mapping"),
-        ({"mask": {"email": "hmac"}}, "which requires a key: set one of mask_key_env"),
-        (
-            {"mask": {"email": "hmac"}, "mask_key_env": "MASK_KEY", "mask_key_file": "/key"},
-            "set only one of",
-        ),
-        ({"mask": {"email": "hmac"}, "mask_key_env": "NO_KEY"}, "NO_KEY.* is not set"),
-        ({"mask": {"email": "hmac"}, "mask_key_env": "SHORT_KEY"}, "less than 16 bytes"),
-        ({"mask": {"email": "hmac"}, "mask_key_file": "/nowhere/key"}, "cannot be read"),
-        ({"mask": {"email": "drop"}, "mask_key_env": "MASK_KEY"}, "mask_key_env has no effect"),
-        ({"mask_key_file": "/key"}, "mask_key_file has no effect"),
-    ],
-)
-def test_wrong_options_are_refused(monkeypatch, options, text) -> None:
-    monkeypatch.setenv("SHORT_KEY", "planted-secret\n\n\n")
-    with pytest.raises(FormatOptionError, match=text) as caught:
-        get_format("maxwell-json", **options)
-    assert "planted-secret" not in str(caught.value)
-
-
-def test_the_key_comes_from_a_file_without_its_last_line_break(tmp_path) -> None:
-    file = tmp_path / "key"
-    file.write_text(f"{KEY}\n")
-    format = get_format("debezium-json", mask='{"email": "hmac"}', mask_key_file=str(file))
-    assert format.decoder("email STRING").decode(None, MESSAGE)[0].row == (
-        hashed("ann@example.org"),
+def test_the_key_travels_with_the_format_and_is_never_shown(monkeypatch, tmp_path) -> None:
+    (tmp_path / "key").write_text(f"{KEY}\n")  # without its last line break
+    of_file = get_format(
+        "debezium-json", mask='{"email": "hmac"}', mask_key_file=str(tmp_path / "key")
     )
-
-
-def test_the_key_travels_with_the_format_and_is_never_shown(monkeypatch) -> None:
-    format = masked({"email": "hmac"})
-    monkeypatch.delenv("MASK_KEY")  # as on a worker of another machine
-    there = pickle.loads(pickle.dumps(replace(format, rounding="half_up")))
-    assert there.decoder("email STRING").decode(None, MESSAGE)[0].row == (
-        hashed("ann@example.org"),
-    )
-    shown = f"{there!r} {there.handling.masks!r} {there.handling.masks.key!r} {there.handling!r} {there.handling.masks.facts}"
-    assert KEY not in shown
-    assert "mask={'email': 'hmac'}" in shown
+    of_environment = replace(masked({"email": "hmac"}), rounding="half_up")
+    (tmp_path / "key").unlink()  # as on a worker of another machine
+    monkeypatch.delenv("MASK_KEY")
+    for format in (of_file, of_environment):
+        there = pickle.loads(pickle.dumps(format))
+        (change,) = there.decoder("email STRING").decode(None, MESSAGE)
+        assert change.row == (hashed("ann@example.org"),)
+        masks = there.handling.masks
+        shown = f"{there!r} {masks!r} {masks.key!r} {there.handling!r} {masks.facts}"
+        assert KEY not in shown
+        assert "mask={'email': 'hmac'}" in shown
     with pytest.raises(FormatOptionError, match="is not set on the driver"):
-        replace(format, mask_key_env="OTHER_KEY")
+        replace(of_environment, mask_key_env="OTHER_KEY")
 
 
 def test_the_fingerprint_tells_keys_apart_and_contains_none(monkeypatch) -> None:
@@ -262,61 +158,8 @@ def test_the_fingerprint_tells_keys_apart_and_contains_none(monkeypatch) -> None
     assert masked({"email": "hmac"}).handling.masks.facts["email"] != first["email"]
 
 
-def test_masks_of_a_database_name_columns_of_all_tables_or_of_one() -> None:
-    masks = masked(
-        {"email": "hmac", "shop.users.email": "drop", "shop.users.nane": "drop"}
-    ).handling.masks
-    users, orders = (("id", "email", "name"), ("id", "email"))
-    assert dict(masks.of_columns(users, "shop.users").pairs) == {"email": "drop"}
-    assert dict(masks.of_columns(orders, "shop.orders").pairs) == {"email": "hmac"}
-    assert masks.unused({"shop.users": users}) == ["shop.users.nane"]
-    assert masks.unused({"shop.orders": orders}) == ["shop.users.email", "shop.users.nane"]
-    assert masks.naming("shop.users") == ["shop.users.email", "shop.users.nane"]
-    assert masks.naming("shop.user") == []
-
-
-def test_a_mask_is_of_the_column_whatever_the_case_of_its_letters() -> None:
-    masks = masked({"email": "hmac", "shop.users.EMAIL": "drop"}).handling.masks
-    assert masks.of_columns(["Email", "emails"], "Shop.Users").pairs == (("Email", "drop"),)
-    assert masks.of_columns(["EMAIL", "eMail"], "shop.orders").facts.keys() == {"EMAIL", "eMail"}
-    assert masks.unused({"shop.users": ["Email"]}) == []
-    message = b'{"op":"c","after":{"id":7,"Email":"ann","eMail":"bob"}}'
-    decoder = masked({"email": "redact"}).decoder("id INT, Email STRING, eMail STRING")
-    assert decoder.decode(None, message)[0].row == (7, "***", "***")
-
-
 # --------------------------------------------------------------------------------------------------
 # errors
-
-
-@pytest.mark.parametrize(
-    ("schema", "record"),
-    [
-        ("id INT, email INT", MESSAGE),
-        ("id INT, email BOOLEAN, card BIGINT", MESSAGE),
-        ("id INT, email STRING", b'{"op":"ann@example.org","after":{"email":"ann@example.org"}}'),
-        ("id INT, email STRING", b'{"op":"c","after":{"email":"ann@example.org"'),
-        (
-            "id INT, email STRING NOT NULL",
-            b'{"op":"c","after":{"id":"ann@example.org","email":null}}',
-        ),
-    ],
-)
-def test_errors_contain_nothing_of_a_message(schema, record) -> None:
-    format = masked({"email": "hmac"}, error_excerpt=True)
-    assert not format.error_excerpt
-    with pytest.raises(DecodeError) as caught:
-        format.decoder(schema).decode(None, record)
-    assert "ann@" not in f"{caught.value} {caught.value.args}"
-    assert caught.value.__cause__ is None
-
-
-def test_dropped_columns_are_declared_columns() -> None:
-    format = masked({"email": "drop"}, unknown_columns="fail")
-    schema = "id INT, email STRING, card BIGINT, note STRING"
-    assert format.decoder(schema).decode(None, MESSAGE)[0].row == (7, 4111, "n")
-    difference = format.decoder(schema).compare_names(None, MESSAGE)
-    assert (difference.absent, difference.unknown) == ((), ())
 
 
 @pytest.mark.parametrize("identifier", OURS)
@@ -326,14 +169,148 @@ def test_a_format_with_masks_is_shown_as_it_was_made(identifier) -> None:
     assert format == replace(FORMATS[identifier], mask=(("email", "redact"),))
 
 
+def read(
+    mask: dict[str, str],
+    ddl: str,
+    *values: bytes | None,
+    key: str = "",
+    name: str = "debezium-json",
+    **options: Any,
+) -> str:
+    """Return the columns of a format with masks, and what all decoders read."""
+    format, keys = masked(mask, name, **options), [key] if key else []
+    records = [(b'{"id": 7}', value) for value in values]
+    results = results_of(format, records, ddl, keys)
+    lines = [f"{part}: {each}" for part, read in results._asdict().items() for each in read]
+    decoder = format.decoder(ddl, unique_key=keys)
+    return "\n".join([to_ddl(decoder.columns), *lines])
+
+
+def in_tables(mask: dict[str, str], tables: dict[str, Sequence[str]]) -> str:
+    """Return the masks of each table, and the names that no table has."""
+    masks = masked(mask).handling.masks
+    lines = [
+        f"{name}: {masks.of_columns(columns, name).pairs}, {masks.naming(name)}"
+        for name, columns in tables.items()
+    ]
+    return "\n".join([*lines, f"unused: {masks.unused(tables)}"])
+
+
+CREATED = b'{"op":"c","before":null,"after":%s}'
+UPDATED = b'{"op":"u","before":{"email":"a","n":1},"after":{"email":"%s","n":2}}'
+OF_DATABASE = {"email": "hmac", "shop.users.email": "drop", "shop.users.nane": "drop"}
+USERS, ORDERS = ("id", "email", "name"), ("id", "email")
+test_texts = text_test(
+    __file__,
+    {
+        "hashed, redacted and dropped": lambda: read(
+            {"email": "hmac", "card": "redact", "note": "drop"}, SCHEMA, MESSAGE, key="id"
+        ),
+        "a hashed number, and redacted text": lambda: read(
+            {"note": "redact", "card": "hmac"}, SCHEMA, MESSAGE
+        ),
+        "NULL stays NULL": lambda: read(
+            {"email": "hmac", "note": "redact"},
+            "id INT, email STRING, note STRING",
+            CREATED % b'{"id":7,"email":null,"note":null}',
+        ),
+        "NULL of a column that is NOT NULL": lambda: read(
+            {"email": "hmac"}, "id INT, email STRING NOT NULL", CREATED % b'{"id":7,"email":null}'
+        ),
+        "a key keeps its identity behind hmac": lambda: read(
+            *({"email": "hmac"}, "email STRING, n INT", UPDATED % b"a", UPDATED % b"b"), key="email"
+        ),
+        "equal numbers have equal hashes": lambda: read(
+            *({"x": "hmac"}, "x DOUBLE"),
+            *(CREATED % (b'{"x":%s}' % number) for number in (b"0.0", b"-0.0", b"0")),
+            decimal_handling_mode="string",
+        ),
+        **{
+            f"rows by key in {options['value_format']}": partial(
+                read,
+                {"id": "hmac", "email": "hmac"},
+                *(ddl, value, None),
+                key="id",
+                name="upsert-kafka",
+                **options,
+            )
+            for options, ddl, value in [
+                (
+                    {"value_format": "json"},
+                    "id INT, email STRING, n INT",
+                    b'{"id": 7, "email": "ann", "n": 1}',
+                ),
+                ({"value_format": "csv"}, "id INT, email STRING, n INT", b"7,ann,1"),
+                (
+                    {"value_format": "raw", "value_fields_include": "EXCEPT_KEY"},
+                    "id INT, email STRING",
+                    b"ann",
+                ),
+            ]
+        },
+        **{
+            f"errors contain nothing of a message, {number}": partial(
+                read, {"email": "hmac"}, ddl, value, error_excerpt=True
+            )
+            for number, (ddl, value) in enumerate(
+                [
+                    ("id INT, email INT", MESSAGE),
+                    ("id INT, email BOOLEAN, card BIGINT", MESSAGE),
+                    (
+                        "id INT, email STRING",
+                        b'{"op":"ann@example.org","after":{"email":"ann@example.org"}}',
+                    ),
+                    ("id INT, email STRING", b'{"op":"c","after":{"email":"ann@example.org"'),
+                    (
+                        "id INT, email STRING NOT NULL",
+                        b'{"op":"c","after":{"id":"ann@example.org","email":null}}',
+                    ),
+                ],
+                1,
+            )
+        },
+        "dropped columns are declared columns": lambda: read(
+            *({"email": "drop"}, "id INT, email STRING, card BIGINT, note STRING", MESSAGE),
+            unknown_columns="fail",
+        ),
+        "the names of a record with a dropped column": lambda: (
+            masked({"email": "drop"})
+            .decoder("id INT, email STRING, card BIGINT, note STRING")
+            .compare_names(None, MESSAGE)
+        ),
+        "columns whose names differ in case alone": lambda: read(
+            {"email": "redact"},
+            "id INT, Email STRING, eMail STRING",
+            CREATED % b'{"id":7,"Email":"ann","eMail":"bob"}',
+        ),
+        "masks of a table of a database": lambda: in_tables(OF_DATABASE, {"shop.users": USERS}),
+        "masks of another table of a database": lambda: in_tables(
+            OF_DATABASE, {"shop.orders": ORDERS, "shop.user": ORDERS}
+        ),
+        "masks of names that differ in case": lambda: in_tables(
+            {"email": "hmac", "shop.users.EMAIL": "drop"},
+            {"Shop.Users": ["Email", "emails"], "shop.orders": ["EMAIL", "eMail"]},
+        ),
+    },
+)
+
+
+def with_key(key: str, **options: Any) -> object:
+    """Return a format whose key in the environment is one that no error may show."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("SHORT_KEY", key)
+        return get_format("maxwell-json", **options)
+
+
+HASHED: dict[str, Any] = {"mask": {"email": "hmac"}}
 test_error_texts = error_test(
     __file__,
     {
         **{
-            f"masks that columns cannot have are refused, {number}": lambda mask=mask, schema=schema: (
-                masked(mask).decoder(schema, unique_key=["id"])
+            f"masks that columns cannot have are refused, {number}": partial(
+                read, mask, ddl, key="id"
             )
-            for number, (mask, schema) in enumerate(
+            for number, (mask, ddl) in enumerate(
                 [
                     ({"emial": "drop"}, "id INT, email STRING"),
                     ({"id": "drop"}, "id INT, email STRING"),
@@ -343,15 +320,44 @@ test_error_texts = error_test(
                 1,
             )
         },
-        "dropping every column is refused": lambda: masked({"id": "drop"}).decoder("id INT"),
-        "a mask is of the column whatever the case of its letters, 1": lambda: masked(
-            {"id": "redact"}
-        ).decoder("Id INT, n INT", unique_key=["Id"]),
+        "dropping every column is refused": partial(read, {"id": "drop"}, "id INT"),
+        "a mask is of the column whatever the case of its letters, 1": partial(
+            read, {"id": "redact"}, "Id INT, n INT", key="Id"
+        ),
         "a mask is of the column whatever the case of its letters, 2": lambda: masked(
             {"email": "hmac", "Email": "drop"}
         ),
         "the position of op json cannot be masked": lambda: get_format(
             "op-json", position_field="meta.seq", mask={"Seq": "redact"}
         ),
+        **{
+            f"a column of {value_format} cannot be dropped": partial(
+                get_format, "upsert-kafka", value_format=value_format, mask={"email": "drop"}
+            )
+            for value_format in ("csv", "raw", "avro")
+        },
+        "a prefix of key columns cannot be masked": lambda: get_format(
+            "upsert-kafka",
+            key_fields_prefix="k_",
+            value_fields_include="EXCEPT_KEY",
+            mask={"email": "redact"},
+        ),
+        **{
+            f"options that cannot be, {options}": partial(
+                with_key, "planted-secret\n\n\n", **options
+            )
+            for options in [
+                {"mask": {"email": "sha1"}},
+                {"mask": "email"},
+                {"mask": ["email"]},
+                HASHED,
+                {**HASHED, "mask_key_env": "MASK_KEY", "mask_key_file": "/key"},
+                {**HASHED, "mask_key_env": "NO_KEY"},
+                {**HASHED, "mask_key_env": "SHORT_KEY"},
+                {**HASHED, "mask_key_file": "/nowhere/key"},
+                {"mask": {"email": "drop"}, "mask_key_env": "MASK_KEY"},
+                {"mask_key_file": "/key"},
+            ]
+        },
     },
 )

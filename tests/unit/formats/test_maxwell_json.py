@@ -9,7 +9,6 @@ from hypothesis import given, settings, strategies as st
 
 from cdc_formats import Ignored, get_format
 from cdc_formats.values.schema import complete
-from tests.support.error_texts import error_test
 from tests.support.examples import examples
 
 # --------------------------------------------------------------------------------------------------
@@ -126,13 +125,3 @@ def test_every_row_image_ends_in_the_databases_table(
         assert {key: row for key, row in folded.items() if row} == {
             key: tuple(row.values()) for key, row in table.items()
         }
-
-
-test_error_texts = error_test(
-    __file__,
-    {
-        "a row image that MySQL does not have": lambda: get_format(
-            "maxwell-json", binlog_row_image="full"
-        ).decoder("id INT")
-    },
-)

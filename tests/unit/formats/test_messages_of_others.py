@@ -1,83 +1,18 @@
-"""Messages of something else that look like a format's: errors that name it, alone and together."""
+"""Messages of something else that look like a format's: profiles and inference name it."""
 
-import json
+from functools import partial
 from typing import Any
 
 import pytest
 
-from cdc_formats import get_format
-from cdc_formats.errors import DecodeError, InferenceError, SchemaError
-from cdc_formats.topics.encodings import SampledRecord
+from cdc_formats.errors import InferenceError
 from cdc_formats.topics.inference import infer_schema
 from cdc_formats.topics.profile import profile_records
-from normalize.decode.collectors import TypedRows
-from tests.support.both_decoders import differences, source_of
+from tests.support.error_texts import error_test, text_test
 from tests.support.json_bytes import json_bytes
 from tests.support.samples import sample
 
 pytestmark = pytest.mark.usefixtures("no_other_formats")
-
-METADATA: tuple[dict[str, str], ...] = ({}, {"all": "source.properties"})
-
-
-def cell(value: object) -> dict[str, object]:
-    return {"value": value, "deletion_ts": None, "set": True}
-
-
-def of_cells(connector: str | None, **after: object) -> bytes:
-    return json.dumps(
-        {"op": "u", "after": after, "source": {"connector": connector, "table": "customers"}}
-    ).encode()
-
-
-def error_of(
-    identifier: str,
-    value: bytes,
-    schema: str = "id INT, name STRING",
-    key: bytes | None = None,
-    **options: Any,
-) -> str:
-    with pytest.raises(DecodeError) as refused:
-        get_format(identifier, **options).decoder(schema, unique_key=["id"]).upserts(key, value)
-    return str(refused.value)
-
-
-@pytest.mark.parametrize("connector", ["cassandra", "scylla", "YugabyteDB"])
-def test_a_connector_that_writes_cells_is_named(connector: str) -> None:
-    value = of_cells(connector, id=cell("1"), name=None)
-    error = error_of("debezium-json", value, "id STRING, name STRING")
-    assert (
-        f"the connector {connector} writes cells, not rows, and a null cell means unchanged"
-        in error
-    )
-    block = b'{"schema":{"type":"struct","fields":[]},"payload":%b}' % value
-    for text in (value, block):
-        for metadata in METADATA:
-            source = source_of(
-                get_format("debezium-json"), "id STRING, name STRING", ["id"], metadata
-            )
-            assert not differences(source, [(None, text)])
-            assert not differences(source, [(None, text)], TypedRows)
-
-
-@pytest.mark.parametrize("connector", ["cassandra", None])
-def test_cells_are_no_columns(connector: str | None) -> None:
-    value = of_cells(connector, id=cell(1), email=None, name=cell("Anne"))
-    with pytest.raises(InferenceError, match="a null cell means unchanged"):
-        infer_schema([(None, value)], format="debezium-json")
-    with pytest.raises(InferenceError, match="a null cell means unchanged"):
-        infer_schema(
-            [(b'{"id":1}', json.dumps(json.loads(value)["after"]).encode())],
-            format="debezium-flat-json",
-        )
-
-
-def test_a_column_with_a_struct_like_a_cell_is_read() -> None:
-    value = of_cells("postgresql", id=1, setting={"value": "on", "set": True})
-    assert (
-        infer_schema([(None, value)], format="debezium-json").ddl
-        == "id BIGINT, setting STRUCT<value: STRING, set: BOOLEAN>"
-    )
 
 
 def batch(*events: bytes) -> bytes:
@@ -156,93 +91,100 @@ FOREIGN_MESSAGES = [
 ]
 
 
-def bytes_of(message: dict[str, Any] | bytes) -> bytes:
-    return message if isinstance(message, bytes) else json.dumps(message).encode()
+CELLS = {
+    "id": {"value": 1, "deletion_ts": None, "set": True},
+    "email": None,
+    "name": {"value": "Anne", "deletion_ts": None, "set": True},
+}
+NO_FORMATS = [
+    (
+        {"op": "d", "after": None, "key": [1], "source": {"connector": "cockroachdb"}},
+        "CockroachDB wrote the delete without its row",
+    ),
+    (
+        {"op": "d", "before": None, "after": None, "source": {"origin": "cockroachdb"}},
+        "CockroachDB wrote the delete without its row",
+    ),
+    (
+        {"op": "i", "after": CELLS, "source": {"connector": "cassandra"}},
+        "the message is of Debezium's connector for Cassandra",
+    ),
+    (
+        b"\x01" + bytes(range(16)) + b"\x00" + bytes([8, 1, 18, 4]) + b"bike",
+        "the message looks like Protobuf",
+    ),
+]
 
 
-@pytest.mark.parametrize(("identifier", "message", "sentence"), FOREIGN_MESSAGES)
-def test_no_schema_is_inferred_from_another_message(
-    identifier: str, message: dict[str, Any] | bytes, sentence: str
+@pytest.mark.parametrize(
+    ("message", "sentence", "identifiers"),
+    [
+        *(
+            (message, sentence, (identifier, "upsert-kafka", "debezium-flat-json"))
+            for identifier, message, sentence in FOREIGN_MESSAGES
+        ),
+        *((message, sentence, ()) for message, sentence in NO_FORMATS),
+    ],
+)
+def test_another_message_is_named_and_no_schema_is_inferred_from_it(
+    message: dict[str, Any] | bytes, sentence: str, identifiers: tuple[str, ...]
 ) -> None:
-    for each in (identifier, "upsert-kafka", "debezium-flat-json"):
+    value = message if isinstance(message, bytes) else json_bytes(message)
+    for each in identifiers:
         with pytest.raises(InferenceError, match=sentence):
-            infer_schema([(b'{"id":1}', bytes_of(message))], format=each)
-    profile = profile_records(sample(*[(b'{"id":1}', bytes_of(message))] * 3))
+            infer_schema([(b'{"id":1}', value)], format=each)
+    profile = profile_records(sample(*[(b'{"id":1}', value)] * 3))
     assert (profile.format, profile.tables) == (None, ())
     assert sentence in profile.reason
 
 
-def test_a_truncate_of_goldengate_is_none_of_them() -> None:
-    value = json.dumps({**GOLDENGATE, "op_type": "T"}).encode()
-    with pytest.raises(InferenceError, match="ignored: 1 TRUNCATE"):
-        infer_schema([(None, value)], format="ogg-json")
+def inferred(identifier: str, message: dict[str, Any]) -> object:
+    return infer_schema([(b'{"id":1}', json_bytes(message))], format=identifier)
 
 
-@pytest.mark.parametrize(
-    "message",
-    [
-        {"id": 1, "encrypted": True},
-        {"id": 1, "type": "io", "specversion": "1.0"},
-        {"data": {}, "type": "x"},
-        {"id": 1, "after": {}},
-    ],
-)
-def test_a_row_that_resembles_another_message_is_a_row(message: dict[str, Any]) -> None:
-    assert (
-        infer_schema([(b'{"id":1}', json.dumps(message).encode())], format="upsert-kafka").rows == 1
-    )
-
-
-def _detected(*values: dict[str, Any] | bytes) -> tuple[str | None, str]:
-    records = [
-        SampledRecord(
-            "t", 0, offset, 0, None, value if isinstance(value, bytes) else json_bytes(value), ()
-        )
-        for offset, value in enumerate(values)
-    ]
-    profile = profile_records(records)
-    return profile.format, profile.reason
-
-
-@pytest.mark.parametrize(
-    ("value", "sentence"),
-    [
-        (
-            {"op": "d", "after": None, "key": [1], "source": {"connector": "cockroachdb"}},
-            "CockroachDB wrote the delete without its row",
-        ),
-        (
+test_texts = text_test(
+    __file__,
+    {
+        "a column with a struct like a cell": partial(
+            inferred,
+            "debezium-json",
             {
-                "op": "i",
-                "after": {"id": {"value": 1, "deletion_ts": None, "set": True}},
-                "source": {"connector": "cassandra"},
+                "op": "u",
+                "after": {"id": 1, "setting": {"value": "on", "set": True}},
+                "source": {"connector": "postgresql", "table": "customers"},
             },
-            "the message is of Debezium's connector for Cassandra",
         ),
-        (
-            {"op": "d", "before": None, "after": None, "source": {"origin": "cockroachdb"}},
-            "CockroachDB wrote the delete without its row",
-        ),
-        (
-            b"\x01" + bytes(range(16)) + b"\x00" + bytes([8, 1, 18, 4]) + b"bike",
-            "the message looks like Protobuf",
-        ),
-    ],
+        **{
+            f"a row that resembles another message: {message}": partial(
+                inferred, "upsert-kafka", message
+            )
+            for message in (
+                {"id": 1, "encrypted": True},
+                {"id": 1, "type": "io", "specversion": "1.0"},
+                {"data": {}, "type": "x"},
+                {"id": 1, "after": {}},
+            )
+        },
+    },
 )
-def test_messages_that_no_format_reads_are_named_and_no_other_format_is_detected(
-    value: dict[str, Any] | bytes, sentence: str
-) -> None:
-    format, reason = _detected(*[value] * 3)
-    assert format is None
-    assert sentence in reason
-    with pytest.raises(DecodeError, match=sentence):
-        get_format("maxwell-json").decoder("id INT").decode(
-            None, value if isinstance(value, bytes) else json_bytes(value)
-        )
-
-
-def test_a_key_column_that_differs_by_case_is_named() -> None:
-    with pytest.raises(
-        SchemaError, match=r"k1 is not declared; the columns are K1: did you mean K1\?"
-    ):
-        get_format("debezium-json").decoder("K1 INT", unique_key=["k1"])
+test_error_texts = error_test(
+    __file__,
+    {
+        "a truncate of GoldenGate is none of them": partial(
+            inferred, "ogg-json", {**GOLDENGATE, "op_type": "T"}
+        ),
+        **{
+            f"cells of {connector} are no columns": partial(
+                inferred,
+                "debezium-json",
+                {
+                    "op": "u",
+                    "after": CELLS,
+                    "source": {"connector": connector, "table": "customers"},
+                },
+            )
+            for connector in ("cassandra", None)
+        },
+        "cells in a flat row are no columns": partial(inferred, "debezium-flat-json", CELLS),
+    },
+)

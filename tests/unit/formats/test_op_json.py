@@ -4,22 +4,18 @@ They are its codes, the places of the rows, missing columns and positions.
 """
 
 import json
+from functools import partial
 from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings, strategies as st
 
-from cdc_formats import Change, Ignored, RowKind, get_format
-from cdc_formats.errors import (
-    MissingFieldError,
-    UnknownOperationError,
-)
-from cdc_formats.format import Format
+from cdc_formats import get_format
 from cdc_formats.topics.inference import infer_schema
 from cdc_formats.topics.profile import profile_records
 from normalize.decode.collectors import Blocks, TypedRows
-from tests.support.both_decoders import Record, differences, odd_places, source_of
-from tests.support.error_texts import error_test
+from tests.support.both_decoders import differences, source_of
+from tests.support.error_texts import error_test, text_test
 from tests.support.json_bytes import json_bytes
 from tests.support.samples import messages
 
@@ -52,74 +48,8 @@ def qlik(
     )
 
 
-def rows(changes: Any) -> list[tuple[str, Any]]:
-    return [(change.kind.short_string, change.row) for change in changes]
-
-
-def same(
-    format: Format,
-    values: list[bytes],
-    schema: str = COLUMNS,
-    in_doubt: list[int] | None = None,
-    **plan: Any,
-) -> None:
-    """Check that both decoders give the same for every kind of plan.
-
-    Also check which messages are decoded alone for a keyed plan.
-    """
-    records: list[Record] = [(None, value) for value in values]
-    metadata = {"operation": "operation", "position": "position"}
-    for target in (Blocks,) if plan.get("positions") else (Blocks, TypedRows):
-        assert not differences(source_of(format, schema, ["id"], metadata, **plan), records, target)
-    if in_doubt is not None:
-        assert odd_places(source_of(format, schema, ["id"], metadata, **plan), records) == in_doubt
-
-
 # --------------------------------------------------------------------------------------------------
 # codes
-
-
-@pytest.mark.parametrize(
-    ("codes", "op", "kind"),
-    [
-        ({"I": "+I", "X": "-D"}, "X", RowKind.DELETE),
-        ({1: "+I", 2: "-D"}, 2, RowKind.DELETE),
-        ({"1": "+I", "2": "-D"}, 2, RowKind.DELETE),
-        ({1: "+I", 2: "-D"}, "2", RowKind.DELETE),
-        ({True: "-D", False: "+U"}, True, RowKind.DELETE),
-        ({"true": "-D", "false": "+I"}, False, RowKind.INSERT),
-        ([["I", "+I"]], "I", RowKind.INSERT),
-        ('{"I": "+I"}', "I", RowKind.INSERT),
-    ],
-)
-def test_a_code_is_text_a_number_or_a_boolean(codes: Any, op: Any, kind: RowKind) -> None:
-    format, value = get_format("op-json", codes=codes), json_bytes({"op": op, "id": 1, "name": "a"})
-    assert (
-        format.decoder(COLUMNS, unique_key=["id"]).decode(None, value) == [Change(kind, (1, "a"))]
-        or kind is RowKind.UPDATE_AFTER
-    )
-    same(format, [value], in_doubt=[])
-
-
-@pytest.mark.parametrize(
-    ("options", "mode"),
-    [
-        ({}, "[+I, +U, ~D]"),
-        ({"before_field": "before"}, "[+I, -U, +U, -D]"),
-        ({"before_prefix": "old_"}, "[+I, -U, +U, -D]"),
-    ],
-)
-def test_an_update_has_its_row_before_where_the_options_name_it(
-    options: dict[str, Any], mode: str
-) -> None:
-    assert str(get_format("op-json", **options).changelog_mode) == mode
-
-
-def test_codes_can_be_given_in_any_form_and_compare_equal() -> None:
-    assert get_format("op-json", codes={"I": "+I", 2: "-D"}) == get_format(
-        "op-json", codes=[("2", "-D"), ("I", "+I")]
-    )
-    assert get_format("op-json").codes == {"I": "+I", "U": "+U", "D": "-D"}
 
 
 # --------------------------------------------------------------------------------------------------
@@ -201,127 +131,6 @@ def test_drawn_messages_are_the_same_together(
 
 I_U_D = [{"op": "I", **OLD}, {"op": "U", **OLD, "name": "bike"}, {"op": "D", **OLD}]
 SERVER = [{"__$operation": code, "__$start_lsn": "AAA=", **OLD} for code in (2, 3, 4, 1)]
-PROFILED: list[tuple[str, list[dict[str, Any]], dict[str, Any]]] = [
-    ("codes of one letter", I_U_D, {"codes": {"D": "-D", "I": "+I", "U": "+U"}}),
-    ("words", [{"CDC_OP": "update", **OLD}], {"op_field": "CDC_OP", "codes": {"update": "+U"}}),
-    ("Flink", [{"op": code, **OLD} for code in FLINK], {"codes": FLINK}),
-    (
-        "Qlik",
-        [json.loads(qlik("UPDATE", NEW, OLD)), json.loads(qlik("DELETE", OLD))],
-        {**QLIK, "codes": {"DELETE": "-D", "UPDATE": "+U"}},
-    ),
-    (
-        "Striim",
-        [
-            {
-                "metadata": {"TableName": "T", "OperationName": "UPDATE"},
-                "data": NEW,
-                "before": OLD,
-                "userdata": None,
-            }
-        ],
-        {
-            "op_field": "metadata.OperationName",
-            "codes": {"UPDATE": "+U"},
-            "row_field": "data",
-            "before_field": "before",
-        },
-    ),
-    (
-        "Fivetran",
-        [{"_fivetran_deleted": False, **OLD}, {"_fivetran_deleted": True, **OLD}],
-        {"op_field": "_fivetran_deleted", "codes": {"false": "+U", "true": "-D"}},
-    ),
-    (
-        "SQL Server",
-        SERVER,
-        {"op_field": "__$operation", "codes": {"1": "-D", "2": "+I", "3": "-U", "4": "+U"}},
-    ),
-    (
-        "a prefix",
-        [{"op": "U", **NEW, "old_id": 1, "old_name": "a"}],
-        {"codes": {"U": "+U"}, "before_prefix": "old_"},
-    ),
-    (
-        "a word that is often a column, next to a row",
-        [{"action": "create", "row": NEW}],
-        {"op_field": "action", "codes": {"create": "+I"}, "row_field": "row"},
-    ),
-]
-
-
-@pytest.mark.parametrize(
-    ("values", "options"), [each[1:] for each in PROFILED], ids=[each[0] for each in PROFILED]
-)
-def test_a_profile_proposes_the_fields_and_the_codes_that_it_saw(
-    values: list[dict[str, Any]], options: dict[str, Any]
-) -> None:
-    profile = profile_records(messages(*values))
-    (table,) = profile.tables
-    assert (profile.format, table.options) == ("op-json", options)
-    assert [column.name for column in table.schema.columns if column.name != "__$start_lsn"] == [
-        "id",
-        "name",
-    ]
-    assert (
-        f"{len(values)} of {len(values)} values have an operation in "
-        f"{options.get('op_field', 'op')}: "
-    ) in profile.reason
-    assert sum(table.operations.values()) == (
-        len(values) if options.get("op_field") not in ("_fivetran_deleted", "__$operation") else 0
-    )
-    decoder = get_format("op-json", **table.options).decoder(table.ddl)
-    assert all(isinstance(decoder.decode(None, json_bytes(value)), list) for value in values)
-
-
-@pytest.mark.parametrize(
-    "value",
-    [
-        {"id": 1, "action": "create"},
-        {"id": 1, "type": "insert"},
-        {"id": 1, "op": "transfer"},
-        {"id": 1, "op": 1},
-        {"id": 1, "is_deleted": True},
-        {"id": 1, "__op": "c"},
-    ],
-)
-def test_a_row_without_a_known_operation_is_a_row(value: dict[str, Any]) -> None:
-    profile = profile_records(messages(value))
-    assert profile.format in ("upsert-kafka", "debezium-flat-json")
-    assert next(each for each in profile.candidates if each.identifier == "op-json").understood == 0
-
-
-def test_other_formats_messages_are_not_tried() -> None:
-    profile = profile_records(
-        messages({"before": None, "after": {"id": 1}, "op": "c", "source": {}})
-    )
-    assert "op-json" not in {each.identifier for each in profile.candidates}
-
-
-def test_the_users_options_have_precedence() -> None:
-    values = [{"op": "I", "flag": "D", **OLD}]
-    (table,) = profile_records(messages(*values), format="op-json", op_field="flag").tables
-    assert table.options == {"op_field": "flag", "codes": {"D": "-D"}}
-
-
-def test_a_schema_is_inferred_without_the_fields_of_the_message() -> None:
-    values = [json_bytes({"op": "U", "seq": 7, **NEW, "old_id": 1, "old_name": "a"})]
-    inferred = infer_schema(
-        [(b'{"id": 2}', value) for value in values],
-        format="op-json",
-        before_prefix="old_",
-        position_field="seq",
-    )
-    assert (inferred.ddl, inferred.primary_key) == ("id BIGINT NOT NULL, name STRING", ("id",))
-
-
-def test_a_column_that_some_rows_lack_is_noted_with_the_choices() -> None:
-    values = [json_bytes({"op": "I", **NEW}), json_bytes({"op": "U", "id": 2})]
-    inferred = infer_schema([(b'{"id": 2}', value) for value in values], format="op-json")
-    assert any(
-        "1 records of the sample do not decode" in note and "missing_columns" in note
-        for note in inferred.notes
-    )
 
 
 test_error_texts = error_test(
@@ -364,81 +173,92 @@ test_error_texts = error_test(
 # --------------------------------------------------------------------------------------------------
 # the operation in a header, columns that changed, and positions of two fields
 
-HEADER = {
-    "op_header": "operation",
-    "codes": {"insert": "+I", "update": "+U", "delete": "-D", "begin": "TRANSACTION"},
+
+def profiled(*values: dict[str, Any], header: str = "", **options: Any) -> str:
+    """Return what a profile says about messages, of which each has the header, if any."""
+    records = [
+        each._replace(headers=((header, b"insert"),) if header else ())
+        for each in messages(*values)
+    ]
+    profile = profile_records(records, **options)
+    for table in (each for each in profile.tables if each.schema):
+        format = get_format(profile.format or "", **table.options)
+        decoder = format.decoder(table.ddl, unique_key=table.primary_key)
+        read = [decoder.decode(each.key, each.value, each.headers) for each in records]
+        assert all(isinstance(changes, list) for changes in read)
+    tables = [(table.ddl, table.operations, table.options) for table in profile.tables]
+    understood = {each.identifier: each.understood for each in profile.candidates}
+    return f"{profile.format}: {profile.reason}\n{tables}\nof op-json: {understood.get('op-json')}"
+
+
+SERVER = [{"__$operation": code, "__$start_lsn": "AAA=", **OLD} for code in (2, 3, 4, 1)]
+SEQUIN = {"metadata": {"table_name": "t", "commit_lsn": 1, "commit_idx": 0}}
+SHAREPLEX = {"scn": "14589063118712", "seq": 1, "table": "A.B"}
+PROFILED: dict[str, list[dict[str, Any]]] = {
+    "codes of one letter": [{"op": "I", **OLD}, {"op": "U", **NEW, "id": 1}, {"op": "D", **OLD}],
+    "words": [{"CDC_OP": "update", **OLD}],
+    "Flink": [{"op": code, **OLD} for code in FLINK],
+    "Qlik": [json.loads(qlik("UPDATE", NEW, OLD)), json.loads(qlik("DELETE", OLD))],
+    "Striim": [
+        {
+            "metadata": {"TableName": "T", "OperationName": "UPDATE"},
+            "data": NEW,
+            "before": OLD,
+            "userdata": None,
+        }
+    ],
+    "Fivetran": [{"_fivetran_deleted": deleted, **OLD} for deleted in (False, True)],
+    "SQL Server": SERVER,
+    "a prefix": [{"op": "U", **NEW, "old_id": 1, "old_name": "a"}],
+    "a word that is often a column, next to a row": [{"action": "create", "row": NEW}],
+    "Sequin": [
+        {"record": {"id": 1, "name": "a"}, "changes": None, "action": "insert", **SEQUIN},
+        {"record": {"id": 1, "name": "b"}, "changes": {"name": "a"}, "action": "update", **SEQUIN},
+    ],
+    "SharePlex": [
+        {"meta": {**SHAREPLEX, "op": "ins"}, "data": {"id": "1", "name": "a"}},
+        {
+            "meta": {**SHAREPLEX, "op": "upd"},
+            "data": {"name": "b"},
+            "key": {"id": "1", "name": "a"},
+        },
+    ],
+    "a message of Debezium": [{"before": None, "after": {"id": 1}, "op": "c", "source": {}}],
+    **{
+        f"a row without a known operation, {value}": [{"id": 1, **value}]
+        for value in (
+            *({"action": "create"}, {"type": "insert"}, {"op": "transfer"}, {"op": 1}),
+            *({"is_deleted": True}, {"__op": "c"}),
+        )
+    },
 }
-SEQUIN = {
-    "op_field": "action",
-    "row_field": "record",
-    "before_field": "changes",
-    "before_columns": "changed",
-    "position_field": "metadata.commit_lsn",
-    "position_index_field": "metadata.commit_idx",
-    "codes": {"read": "+I", "insert": "+I", "update": "+U", "delete": "-D"},
-}
-SHAREPLEX = {
-    "op_field": "meta.op",
-    "row_field": "data",
-    "before_field": "key",
-    "missing_columns": "unchanged",
-    "position_field": "meta.scn",
-    "position_index_field": "meta.seq",
-    "codes": {"ins": "+I", "upd": "+U", "del": "-D"},
-}
-
-
-def test_the_operation_of_a_header_is_the_last_one() -> None:
-    format, row = get_format("op-json", **HEADER), json_bytes({"id": 1, "name": "a"})
-    own = b'{"id":1,"name":"a","header operation":"delete"}'
-    headers: list[Any] = [
-        (row, [("operation", b"insert")], [("+I", (1, "a"))]),
-        (row, [("operation", b"insert"), ("operation", b"delete")], [("-D", (1, "a"))]),
-        (own, [("operation", b"insert")], [("+I", (1, "a"))]),
-        (b"{}", [("operation", b"begin")], Ignored.TRANSACTION),
-        (None, [("operation", b"delete")], Ignored.TOMBSTONE),
-        (row, [], MissingFieldError),
-        (row, [("operation", None)], MissingFieldError),
-        (row, [("operation", b"\xff")], UnknownOperationError),
-    ]
-    decoder = format.decoder(COLUMNS, unique_key=["id"])
-    for value, pairs, expected in headers:
-        if isinstance(expected, type):
-            with pytest.raises(expected, match="header operation"):
-                decoder.decode(None, value, pairs)
-        else:
-            read = decoder.decode(None, value, pairs)
-            assert (read if isinstance(read, Ignored) else rows(read)) == expected
-    records: list[Record] = [(None, value, pairs) for value, pairs, _ in headers]
-    for target in (Blocks, TypedRows):
-        plan = source_of(format, COLUMNS, ["id"], {"operation": "operation"})
-        assert not differences(plan, records, target)
-        assert odd_places(plan, records) == [3, 4, 5, 6, 7]
-
-
-def test_a_profile_names_headers_sequin_and_shareplex() -> None:
-    values = [
-        {"record": {"id": 1, "name": "a"}, "changes": None, "action": "insert"},
-        {"record": {"id": 1, "name": "b"}, "changes": {"name": "a"}, "action": "update"},
-    ]
-    metadata = {"table_name": "t", "commit_lsn": 1, "commit_idx": 0}
-    (table,) = profile_records(
-        messages(*({**each, "metadata": metadata} for each in values))
-    ).tables
-    assert table.options == {**SEQUIN, "codes": {"insert": "+I", "update": "+U"}}
-    meta = {"scn": "14589063118712", "seq": 1, "table": "A.B"}
-    plex = [
-        {"meta": {**meta, "op": "ins"}, "data": {"id": "1", "name": "a"}},
-        {"meta": {**meta, "op": "upd"}, "data": {"name": "b"}, "key": {"id": "1", "name": "a"}},
-    ]
-    (table,) = profile_records(messages(*plex)).tables
-    assert table.options == {**SHAREPLEX, "codes": {"ins": "+I", "upd": "+U"}}
-    plain = messages({"id": 1, "name": "a"}, {"id": 1, "name": "b"})
-    named = [
-        each._replace(headers=(("operation", what),))
-        for each, what in zip(plain, (b"insert", b"update"), strict=True)
-    ]
-    profile = profile_records(named)
-    assert profile.format == "op-json"
-    assert profile.tables[0].options == {**HEADER, "codes": {"insert": "+I", "update": "+U"}}
-    assert "2 of 2 values have an operation in the header operation" in profile.reason
+test_texts = text_test(
+    __file__,
+    {
+        **{name: partial(profiled, *values) for name, values in PROFILED.items()},
+        "the operation in a header": partial(profiled, OLD, NEW, header="operation"),
+        "the user's options have precedence": partial(
+            profiled, {"op": "I", "flag": "D", **OLD}, format="op-json", op_field="flag"
+        ),
+        "a schema without the fields of the message": partial(
+            infer_schema,
+            [
+                (
+                    b'{"id": 2}',
+                    json_bytes({"op": "U", "seq": 7, **NEW, "old_id": 1, "old_name": "a"}),
+                )
+            ],
+            format="op-json",
+            before_prefix="old_",
+            position_field="seq",
+        ),
+        "a column that some rows lack is noted with the choices": partial(
+            infer_schema,
+            [
+                (b'{"id": 2}', json_bytes(value))
+                for value in ({"op": "I", **NEW}, {"op": "U", "id": 2})
+            ],
+            format="op-json",
+        ),
+    },
+)

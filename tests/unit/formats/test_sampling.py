@@ -32,7 +32,6 @@ from cdc_formats.errors import (
     UnknownFormatError,
 )
 from cdc_formats.testing import Vector, check_format, check_sampling
-from cdc_formats.topics.encodings import SampledRecord
 from cdc_formats.topics.inference import infer_schema
 from cdc_formats.topics.kafka import sample_topic
 from cdc_formats.topics.profile import TopicProfile, profile_records
@@ -45,7 +44,8 @@ from cdc_formats.topics.sampler import (
     sampler_of,
 )
 from normalize import from_kafka_changelog
-from tests.support.error_texts import error_test
+from tests.support.error_texts import error_test, text_test
+from tests.support.samples import sample
 
 TYPES = {"int": SqlType("INT"), "money": SqlType("DECIMAL", 12, 2)}
 
@@ -144,83 +144,51 @@ def message(number: int, shop: str = "rome", **more: Any) -> bytes:
 
 
 def profile(*values: bytes, **options: Any) -> TopicProfile:
-    return profile_records(
-        [
-            SampledRecord("t", 0, at, 0, b"id=%d" % (at + 1), value, ())
-            for at, value in enumerate(values)
-        ],
-        **options,
-    )
+    keyed = [(b"id=%d" % number, value) for number, value in enumerate(values, 1)]
+    return profile_records(sample(*keyed), **options)
+
+
+def profiled(*values: bytes, **options: Any) -> str:
+    """Return what a profile says about the format, its tables and the call."""
+    result = profile(*values, **options)
+    (candidate,) = (each for each in result.candidates if each.identifier == "till-json")
+    read = f"{candidate.read} read, {candidate.refused} refused: {candidate.error}"
+    lines = [f"{result.format}: {result.reason}", read]
+    for table in result.tables:
+        lines.append(f"{table.name}: {table.ddl}, {table.operations}, {table.options}")
+        lines.append(f"{table.key_agrees}, {table.kafka_key}, {table.schema.format_options}")
+    return "\n".join([*lines, result.call()])
 
 
 RECORDS = [(b"id=1", message(1)), (b"id=2", message(2))]
 
 
-def test_declared_types_and_the_key_are_inferred() -> None:
-    inferred = infer_schema(RECORDS, format="till-json")
-    assert (inferred.ddl, inferred.primary_key) == ("id INT NOT NULL, price DECIMAL(12,2)", ("id",))
-    assert inferred.primary_key_reason == "the key's name, in 2 records"
-    assert [(each.certainty, each.source_type) for each in inferred.evidence] == [
-        ("types", "int"),
-        ("types", "money"),
-    ]
-    assert [each.notes for each in inferred.evidence] == [(), ("in cents",)]
-    assert (inferred.option_reasons, inferred.notes) == (
-        {"euro": "2 messages have types"},
-        ("2 rows of a till",),
-    )
-    assert inferred.tables == ("rome",)
-
-
-def test_a_type_that_the_format_does_not_know_is_inferred_from_values() -> None:
-    inferred = infer_schema([(None, message(1, types={"price": "weight"}))], format="till-json")
-    assert inferred.ddl == "price BIGINT, id BIGINT"
-
-
-def test_a_profile_detects_the_format_with_its_evidence() -> None:
-    result = profile(message(1), message(2))
-    assert (result.format, result.reason) == (
-        "till-json",
-        "2 of 2 values have act, of, row and types, 2 of 2 have an act",
-    )
-    (table,) = result.tables
-    assert (table.name, table.ddl, table.operations) == (
-        "rome",
-        "id INT NOT NULL, price DECIMAL(12,2)",
-        {"put": 2},
-    )
-    assert (table.key_agrees, table.kafka_key) == (
-        True,
-        "yes: (id), equal to the row's in 2 events",
-    )
-    assert table.options == {"euro": True}
-    assert 'format_options={"euro": True}' in result.call()
-
-
-def test_options_are_detected_for_a_format_given_by_name() -> None:
-    assert profile(message(1), message(2), format="till-json").tables[0].options == {"euro": True}
-    assert profile(message(1), message(2), format="till-json", euro=False, only=None).tables[
-        0
-    ].schema.format_options == {"euro": True}
-
-
-def test_the_filter_of_each_table_is_the_formats_own_option() -> None:
-    result = profile(message(1), message(2, "oslo"), message(3, "os.lo"))
-    assert {table.name: table.options["only"] for table in result.tables} == {
-        "rome": "rome",
-        "oslo": "oslo",
-        "`os.lo`": r"os\.lo",
-    }
-
-
-def test_records_that_the_format_refuses_are_not_its_own() -> None:
-    result = profile(json.dumps({"act": "put", "of": "rome", "row": {"id": 1}}).encode())
-    candidate = next(each for each in result.candidates if each.identifier == "till-json")
-    assert (candidate.read, candidate.refused, candidate.error) == (
-        0,
-        1,
-        "[DECODE] a message without types - at the value",
-    )
+test_texts = text_test(
+    __file__,
+    {
+        "declared types and the key": lambda: infer_schema(RECORDS, format="till-json"),
+        "the evidence of declared types": lambda: infer_schema(
+            RECORDS, format="till-json"
+        ).to_dict(),
+        "a type that the format does not know": lambda: infer_schema(
+            [(None, message(1, types={"price": "weight"}))], format="till-json"
+        ),
+        "a detected format": lambda: profiled(message(1), message(2)),
+        "a given format": lambda: profiled(message(1), message(2), format="till-json"),
+        "given options": lambda: profiled(
+            message(1), message(2), format="till-json", euro=False, only=None
+        ),
+        "the filter of each table": lambda: profiled(
+            message(1), message(2, "oslo"), message(3, "os.lo")
+        ),
+        "a record that the sampler refuses": lambda: profiled(
+            json.dumps({"act": "put", "of": "rome", "row": {"id": 1}}).encode()
+        ),
+        "a format without a sampler": lambda: sampler_class(
+            type("Plain", (Format,), {"identifier": "plain-json"})
+        ),
+    },
+)
 
 
 VECTOR = Vector(
@@ -296,10 +264,6 @@ def test_a_sampler_that_cannot_be_loaded_is_named_and_hides_no_other_format(path
     assert "the sampler of 'lost-json'" in next(
         each.requirement for each in result.candidates if each.identifier == "lost-json"
     )
-
-
-def test_a_format_without_a_sampler_has_the_defaults() -> None:
-    assert sampler_class(type("Plain", (Format,), {"identifier": "plain-json"})) is Sampler
 
 
 def test_decoding_loads_no_sampler() -> None:

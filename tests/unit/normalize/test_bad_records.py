@@ -1,10 +1,10 @@
 """Bad records in the first pass: every mode, for the target of each kind of plan."""
 
-import json
 import logging
 import socket
 import time
 from collections import Counter
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
@@ -28,7 +28,7 @@ from normalize.encode import encode_pass
 from normalize.kafka.dead_letter import destination_of, send
 from normalize.monitoring.watch import COLUMN
 from tests.support.both_decoders import batch_of
-from tests.support.error_texts import error_test
+from tests.support.error_texts import error_test, text_test
 
 TARGETS = (Blocks, TypedRows)
 MODES = ("FAILFAST", "DROPMALFORMED", "PERMISSIVE")
@@ -158,48 +158,6 @@ def encoded(
     return [tuple(row.values()) for made in out for row in made.to_pylist()]
 
 
-def test_an_update_on_the_border_of_two_batches_is_one_record():
-    batches = [
-        batch([("+I", 1, "a"), ("-U", 1, "a")]),
-        batch([]),
-        batch([("+U", 1, "b"), ("-U", 2, "x")]),
-    ]
-    records = encoded("debezium-json", batches)
-    assert [json.loads(value)["op"] for _, value in records] == ["c", "u", "d"]
-    assert [key for key, _ in records] == [b'{"id":1}', b'{"id":1}', b'{"id":2}']
-
-
-def test_an_update_of_the_key_deletes_the_old_key_in_upsert_kafka():
-    batches = [
-        batch([("+I", 1, "a"), ("-U", 1, "a"), ("+U", 1, "b"), ("-U", 1, "b"), ("+U", 2, "b")])
-    ]
-    assert encoded("upsert-kafka", batches) == [
-        (b'{"id":1}', b'{"id":1,"name":"a"}'),
-        (b'{"id":1}', b'{"id":1,"name":"b"}'),
-        (b'{"id":1}', None),
-        (b'{"id":2}', b'{"id":2,"name":"b"}'),
-    ]
-
-
-def test_changelog_json_keeps_every_row():
-    records = encoded("changelog-json", [batch([("-U", 1, "a"), ("+U", 1, "b")])], key=())
-    assert records == [
-        (None, b'{"data":{"id":1,"name":"a"},"op":"-U"}'),
-        (None, b'{"data":{"id":1,"name":"b"},"op":"+U"}'),
-    ]
-
-
-def test_no_rows_are_no_batches():
-    assert (
-        list(
-            encode_pass(
-                iter([batch([])]), format=get_format("ogg-json"), columns=TABLE, unique_key=()
-            )
-        )
-        == []
-    )
-
-
 @pytest.mark.parametrize("identifier", ["debezium-json", "canal-json", "maxwell-json", "ogg-json"])
 @given(history=HISTORIES, cut=st.integers(0, 10))
 def test_the_split_into_batches_does_not_change_the_records(identifier, history, cut):
@@ -216,14 +174,6 @@ def test_the_split_into_batches_does_not_change_the_records(identifier, history,
         pair = [Change(RowKind.UPDATE_BEFORE, before), Change(RowKind.UPDATE_AFTER, row)]
         expected += [Change(lone.get(kind, kind), row)] if before is None else pair
     assert got == expected
-
-
-def test_text_in_a_time_column_is_a_time():
-    rows = batch([("+I", 1, "12:00:00.5"), ("+I", 2, None)])
-    assert [
-        json.loads(value)["after"]["at"]
-        for _, value in encoded("ogg-json", [rows], "id INT, at TIME(3)")
-    ] == ["12:00:00.5", None]
 
 
 test_error_texts = error_test(
@@ -243,6 +193,36 @@ test_error_texts = error_test(
         ),
         "text in a time column is a time": lambda: encoded(
             "ogg-json", [batch([("+I", 1, "noon")])], "id INT, at TIME(3)"
+        ),
+    },
+)
+
+
+KEY_CHANGE = [("+I", 1, "a"), ("-U", 1, "a"), ("+U", 1, "b"), ("-U", 1, "b"), ("+U", 2, "b")]
+test_texts = text_test(
+    __file__,
+    {
+        "an update on the border of two batches is one record": partial(
+            encoded,
+            "debezium-json",
+            [
+                batch([("+I", 1, "a"), ("-U", 1, "a")]),
+                batch([]),
+                batch([("+U", 1, "b"), ("-U", 2, "x")]),
+            ],
+        ),
+        "an update of the key deletes the old key in upsert-kafka": partial(
+            encoded, "upsert-kafka", [batch(KEY_CHANGE)]
+        ),
+        "changelog-json keeps every row": partial(
+            encoded, "changelog-json", [batch([("-U", 1, "a"), ("+U", 1, "b")])], key=()
+        ),
+        "no rows are no records": partial(encoded, "ogg-json", [batch([])], key=()),
+        "text in a TIME column is a time": partial(
+            encoded,
+            "ogg-json",
+            [batch([("+I", 1, "12:00:00.5"), ("+I", 2, None)])],
+            "id INT, at TIME(3)",
         ),
     },
 )

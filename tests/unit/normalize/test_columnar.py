@@ -2,17 +2,17 @@
 
 import json
 import random
-import re
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from itertools import product
 from typing import Any
 
 import pytest
 
 from cdc_formats import ChangelogMode, Format, Ignored, RowKind, get_format
-from cdc_formats.errors import ChangelogError, DecodeError, PartialImageError
+from cdc_formats.errors import DecodeError
 from cdc_formats.events import KeyValue
 from cdc_formats.formats.debezium.json import DebeziumJson
 from cdc_formats.testing import damaged
@@ -27,11 +27,11 @@ from tests.support.both_decoders import (
     differences,
     natively,
     odd_places,
-    odd_share,
     outcome,
     source_of,
     together,
 )
+from tests.support.error_texts import error_test, text_test
 from tests.support.examples import examples
 from tests.support.message_shapes import of_each_shape
 from tests.support.replay.replaying import read_recording
@@ -178,38 +178,30 @@ def debezium(op: str, before: object, after: object, table: str = "parts") -> by
 PART = {"id": 1, "name": "bolt", "price": "1.50", "at": "2026-11-21 14:00:02.434"}
 
 
-@pytest.mark.parametrize(
-    ("value", "in_doubt"),
-    [
-        (debezium("u", PART, PART), 0),
-        (debezium("u", None, PART), 0),
-        (debezium("c", None, {"id": 1}), 0),  # a missing column is NULL
-        (debezium("d", PART, None), 0),
-        (None, 0),
-        (b"", 0),
-        (debezium("u", {**PART, "id": 2}, PART), 0),
-        (debezium("u", {**PART, "id": None}, PART), 1),
-        (debezium("u", {**PART, "id": "two"}, PART), 1),
-        (debezium("c", None, {**PART, "price": "1.555"}), 1),
-        (debezium("c", None, {**PART, "id": None}), 1),
-        (debezium("c", None, {**PART, "id": 2**31}), 1),
-        (debezium("c", None, {**PART, "name": "__debezium_unavailable_value"}), 1),
-        (debezium("c", None, {**PART, "name": "X19kZWJleml1bV91bmF2YWlsYWJsZV92YWx1ZQ=="}), 1),
-        (debezium("c", None, {**PART, "name": json.loads("[" * 300 + "]" * 300)}), 0),
-        (debezium("d", None, None), 1),
-        (debezium("t", None, None), 1),
-        (b"\xef\xbb\xbf" + debezium("c", None, PART), 1),
-        (b"[]", 1),
-        (b"{", 1),
-    ],
-)
-def test_only_a_message_in_doubt_is_decoded_alone(value: bytes | None, in_doubt: int) -> None:
-    records = [(None, debezium("c", None, {**PART, "id": key})) for key in range(20, 60)]
-    records.insert(7, (None, value))
-    format = get_format("debezium-json", decimal_handling_mode="string")
-    source = source_of(format, SCHEMA, ["id"], control_events=frozenset(), on_truncate="ignore")
-    assert odd_share(source, records)[0] == in_doubt
-    assert not differences(source, records)
+IN_DOUBT: list[tuple[bytes | None, int]] = [
+    (debezium("u", PART, PART), 0),
+    (debezium("u", None, PART), 0),
+    (debezium("c", None, {"id": 1}), 0),  # a missing column is NULL
+    (debezium("d", PART, None), 0),
+    (None, 0),
+    (b"", 0),
+    (debezium("u", {**PART, "id": 2}, PART), 0),
+    (debezium("u", {**PART, "id": None}, PART), 1),
+    (debezium("u", {**PART, "id": "two"}, PART), 1),
+    (debezium("c", None, {**PART, "price": "1.555"}), 1),
+    (debezium("c", None, {**PART, "id": None}), 1),
+    (debezium("c", None, {**PART, "id": 2**31}), 1),
+    (debezium("c", None, {**PART, "name": "__debezium_unavailable_value"}), 1),
+    (debezium("c", None, {**PART, "name": "X19kZWJleml1bV91bmF2YWlsYWJsZV92YWx1ZQ=="}), 1),
+    (debezium("c", None, {**PART, "name": json.loads("[" * 300 + "]" * 300)}), 0),
+    (debezium("d", None, None), 1),
+    (debezium("t", None, None), 1),
+    (b"\xef\xbb\xbf" + debezium("c", None, PART), 1),
+    (b"[]", 1),
+    (b"{", 1),
+]
+"""Messages of the table with SCHEMA, and 1 for each that is decoded alone."""
+SOUND = [debezium("c", None, {**PART, "id": key}) for key in range(20, 60)]
 
 
 def canal_update(old: dict[str, str], row: dict[str, str]) -> bytes:
@@ -218,183 +210,10 @@ def canal_update(old: dict[str, str], row: dict[str, str]) -> bytes:
     ).encode()
 
 
-@pytest.mark.parametrize(
-    ("old", "keys"),
-    [
-        ({"name": "nut"}, 1),
-        ({"id": "7"}, 2),
-        ({"shop": "south"}, 2),
-        ({"id": "07"}, 2),
-        ({"id": "+1"}, 1),  # the same number
-        ({"id": "1"}, 1),
-    ],
-)
-def test_an_update_that_changes_the_key_deletes_the_old_key(old: dict[str, str], keys: int) -> None:
-    record = (None, canal_update(old, {"shop": "north", "id": "1", "name": "bolt"}))
-    source = source_of(
-        get_format("canal-json"),
-        "shop STRING NOT NULL, id INT NOT NULL, name STRING",
-        ["shop", "id"],
-    )
-    assert odd_share(source, [record])[0] == 0
-    changes = outcome(source, [record], columnar=together).changes
-    assert sum(map(len, changes.values())) == keys
-    for ignore_deletes, target in product((False, True), (Blocks, TypedRows)):
-        assert not differences(replace(source, ignore_deletes=ignore_deletes), [record], target)
-
-
-def kinds_and_keys(plan: DecodePlan, records: Sequence[Record]) -> list[tuple[str, object, object]]:
-    """Return the rows of a plan without a stage: kind, shop and id, or an error's path.
-
-    Both decoders must agree.
-    """
-    assert not differences(plan, records, TypedRows)
-    rows: list[tuple[str, object, object]] = []
-    for batch in decode_pass(iter([batch_of(records)]), plan=plan, collector=TypedRows):
-        for row in batch.to_pylist():
-            if row["row_kind"] is not None:
-                rows.append((row["row_kind"], row["shop"], row["id"]))
-            elif row["_corrupt_record"] is not None:
-                rows.append((row["_corrupt_record"]["error"].split("]")[0][1:], None, None))
-    return rows
-
-
-ROW_OF_SHOP = {"shop": "north", "id": 1, "name": "bolt"}
-UPDATED, MOVED = [("+U", "north", 1)], [("-D", "north", 2), ("+U", "north", 1)]
-REFUSED = [("MISSING_FIELD", None, None)]
-
-
-@pytest.mark.parametrize(
-    ("op", "before", "after", "expected"),
-    [
-        ("u", {"name": "nut"}, ROW_OF_SHOP, UPDATED),  # the key did not change
-        ("u", {"shop": "north", "name": "nut"}, ROW_OF_SHOP, UPDATED),
-        ("u", {"id": 2, "name": "nut"}, ROW_OF_SHOP, MOVED),
-        ("u", {"shop": "north", "id": 2}, ROW_OF_SHOP, MOVED),
-        ("u", {"shop": None, "id": 2}, ROW_OF_SHOP, REFUSED),
-        ("u", {"id": None}, ROW_OF_SHOP, REFUSED),
-        ("u", {}, ROW_OF_SHOP, REFUSED),
-        ("u", {"shop": "north"}, {"shop": "north", "name": "bolt"}, REFUSED),
-        ("c", None, {"shop": None, "id": 1}, REFUSED),
-        ("d", ROW_OF_SHOP, None, [("-D", "north", 1)]),
-        ("d", {"shop": "north", "id": 1}, None, [("-D", "north", 1)]),
-        ("d", {"name": "bolt"}, None, REFUSED),
-        ("d", {"id": 1, "name": "bolt"}, None, REFUSED),
-        ("d", {"shop": None, "id": 1}, None, REFUSED),
-    ],
-)
-@pytest.mark.parametrize("identifier", ["debezium-json", "ogg-json"])
-def test_upserts_without_a_stage_have_their_key(identifier, op, before, after, expected) -> None:
-    source = source_of(
-        get_format(identifier),
-        "shop STRING, id INT, name STRING",
-        ["shop", "id"],
-        drop_update_before=True,
-    )
-    message = {"before": before, "after": after}
-    message |= (
-        {"op": op}
-        if identifier == "debezium-json"
-        else {"op_type": {"c": "I"}.get(op, op.upper()), "table": "parts"}
-    )
-    assert kinds_and_keys(source, [(None, json.dumps(message).encode())]) == expected
-
-
-def test_upserts_of_a_format_without_update_before_have_their_key_too() -> None:
-    source = source_of(
-        get_format("debezium-flat-json"), "shop STRING, id INT, name STRING", ["shop", "id"]
-    )
-    for value in (
-        b'{"id": 1, "__deleted": "true"}',
-        b'{"shop": null, "id": 1}',
-        b'{"name": "bolt"}',
-    ):
-        assert kinds_and_keys(source, [(b"{}", value)]) == REFUSED
-    assert kinds_and_keys(
-        source, [(b"{}", json.dumps({**ROW_OF_SHOP, "__deleted": "true"}).encode())]
-    ) == [("-D", "north", 1)]
-
-
-def test_a_row_before_has_the_key_of_the_row_after_where_it_lacks_it() -> None:
-    source = source_of(
-        get_format("debezium-json"), "shop STRING, id INT, name STRING", ["shop", "id"]
-    )
-    record = (None, debezium("u", {"name": "nut"}, ROW_OF_SHOP))
-    assert kinds_and_keys(source, [record]) == [("-U", "north", 1), ("+U", "north", 1)]
-    # Without a declared key, a missing column is NULL.
-    assert kinds_and_keys(replace(source, unique_key=()), [record]) == [
-        ("-U", None, None),
-        ("+U", "north", 1),
-    ]
-    assert not differences(source, [record])
-
-
-@pytest.mark.parametrize(
-    ("drop", "ignore_deletes", "expected"),
-    [
-        (True, False, ["-D", "+U", "+U", "-D"]),
-        (True, True, ["+U", "+U"]),
-        (False, False, ["-U", "+U", "-U", "+U", "-D"]),
-        (False, True, ["+U", "-U", "+U"]),
-    ],
-)
-def test_ignored_deletes_leave_the_row_of_a_changed_key_without_a_stage(
-    drop, ignore_deletes, expected
-) -> None:
-    format = get_format("debezium-json")
-    source = source_of(
-        format,
-        "shop STRING, id INT",
-        ["shop", "id"],
-        drop_update_before=drop,
-        ignore_deletes=ignore_deletes,
-    )
-    one, two = {"shop": "north", "id": 1}, {"shop": "north", "id": 2}
-    records = [
-        (None, debezium("u", one, two)),
-        (None, debezium("u", two, two)),
-        (None, debezium("d", two, None)),
-    ]
-    assert odd_share(source, records, keyed=False)[0] == 0
-    assert [kind for kind, _, _ in kinds_and_keys(source, records)] == expected
-
-
 OF_PARTS, OF_TOOLS = debezium("c", None, {"id": 1}), debezium("c", None, {"id": 1}, "tools")
 ALONE = debezium("u", None, {"id": 1, "name": "__debezium_unavailable_value"})
 """A message that is decoded alone."""
 TRUNCATE, BAD = debezium("t", None, None), b"{"
-
-
-@pytest.mark.parametrize(
-    ("values", "error"),
-    [
-        ([OF_PARTS, TRUNCATE, OF_TOOLS], "the source table was truncated - in t[0]@1"),
-        ([OF_PARTS, OF_TOOLS, TRUNCATE], "shop.parts (t[0]@0) and shop.tools (t[0]@1)"),
-        ([TRUNCATE, OF_PARTS, OF_TOOLS], "the source table was truncated - in t[0]@0"),
-        ([OF_PARTS, BAD, OF_TOOLS], "[MALFORMED_MESSAGE]"),
-        ([OF_PARTS, OF_TOOLS, BAD], "shop.parts (t[0]@0) and shop.tools (t[0]@1)"),
-        ([ALONE, TRUNCATE, OF_TOOLS], "the source table was truncated - in t[0]@1"),
-        ([ALONE, OF_TOOLS, OF_PARTS], "shop.parts (t[0]@0) and shop.tools (t[0]@1)"),
-        ([OF_TOOLS, ALONE, TRUNCATE], "shop.tools (t[0]@0) and shop.parts (t[0]@1)"),
-        ([OF_TOOLS, OF_TOOLS, ALONE], "shop.tools (t[0]@0) and shop.parts (t[0]@2)"),
-    ],
-)
-def test_the_first_record_that_stops_a_query_gives_the_error(
-    values: list[bytes], error: str
-) -> None:
-    source = source_of(
-        get_format("debezium-json"),
-        "id INT, name STRING",
-        ["id"],
-        mode="FAILFAST",
-        control_events=frozenset(),
-    )
-    texts = []
-    for columnar in (one_by_one, together):
-        with pytest.raises(ChangelogError, match=re.escape(error)) as caught:
-            outcome(source, [(None, value) for value in values], columnar=columnar)
-        texts.append(str(caught.value))
-    assert texts[0] == texts[1]
 
 
 TOAST = "__debezium_unavailable_value"
@@ -403,90 +222,43 @@ AFTER_A_MOVE = [
         "debezium-json",
         {},
         {"op": "u", "before": {"id": 1}, "after": {"id": 2, "note": TOAST, "n": 5}},
-        "REPLICA IDENTITY FULL",
     ),
     (
         "debezium-json",
         {},
         {"op": "c", "before": None, "after": {"id": 2, "note": TOAST, "n": 5}},
-        "REPLICA IDENTITY FULL",
     ),
     (
         "debezium-flat-json",
         {},
         {"__op": "c", "id": 2, "note": TOAST, "n": 5},
-        "REPLICA IDENTITY FULL",
     ),
     (
         "maxwell-json",
         {"binlog_row_image": "MINIMAL"},
         {"type": "update", "data": {"id": 2, "n": 5}, "old": {"id": 1}},
-        "row_image=FULL",
     ),
     (
         "maxwell-json",
         {},
         {"type": "update", "data": {"id": 2}, "old": {"id": 1}, "primary_key_columns": ["id"]},
-        "row_image=FULL",
     ),
     (
         "canal-json",
         {"binlog_row_image": "MINIMAL"},
         {"type": "UPDATE", "data": [{"id": 2, "n": 5}], "old": [{"id": 1}], "pkNames": ["id"]},
-        "row_image=FULL",
     ),
     (
         "canal-json",
         {},
         {"type": "UPDATE", "data": [{"id": 2}], "old": [{"id": 1}], "pkNames": ["id"]},
-        "row_image=FULL",
     ),
     (
         "ogg-json",
         {},
         {"op_type": "U", "before": {"id": 1}, "after": {"id": 2, "n": 5}},
-        "NOCOMPRESSUPDATES",
     ),
 ]
-
-
-@pytest.mark.parametrize(("identifier", "options", "message", "setting"), AFTER_A_MOVE)
-def test_a_changed_key_whose_row_lacks_columns_is_an_error_and_deletes_nothing(
-    identifier, options, message, setting
-) -> None:
-    source = source_of(
-        get_format(identifier, **options),
-        "id INT, note STRING, n INT",
-        ["id"],
-        mode="FAILFAST",
-        control_events=frozenset(),
-    )
-    records = [(b'{"id": 2}', json.dumps(message).encode())]
-    with pytest.raises(
-        PartialImageError,
-        match=rf"the primary key changed, and the producer left out note.*{setting}.* t\[0\]@0",
-    ):
-        outcome(source, records, columnar=together)
-    dropping = replace(source, mode="DROPMALFORMED")
-    result = outcome(dropping, records, columnar=together)
-    assert not any(result.changes.values())
-    assert any("'PARTIAL_IMAGE': 1" in str(counts) for counts in result.counts)
-    assert not differences(dropping, records)
-
-
-def test_keys_that_two_updates_exchange_give_the_same() -> None:
-    records = [
-        (None, debezium("u", {**PART, "id": old}, {**PART, "id": new}))
-        for old, new in ((1, 3), (2, 1), (3, 2))
-    ]
-    source = source_of(
-        get_format("debezium-json", decimal_handling_mode="string"), SCHEMA, ["id"], key_groups=1
-    )
-    assert odd_share(source, records)[0] == 0
-    for target in TARGETS:
-        assert not differences(source, records, target)
-    (changes,) = outcome(source, records, columnar=together).changes.values()
-    assert ["'deleted': True" in change for change in changes] == [True, False] * 3
 
 
 def lacking(
@@ -536,52 +308,6 @@ LACKING: list[tuple[str, Any, Any, Any, int]] = [
 ]
 """The operation, the row, the row before it, the key's columns, and 1 if the message is decoded one
 by one."""
-
-
-@pytest.mark.parametrize("row_image", [None, "FULL", "MINIMAL"])
-@pytest.mark.parametrize("identifier", ["canal-json", "maxwell-json"])
-def test_rows_that_lack_a_column_that_was_added_later_are_decoded_together(
-    identifier: str, row_image: str | None
-) -> None:
-    source = source_of(
-        get_format(identifier, binlog_row_image=row_image),
-        SCHEMA,
-        ["id"],
-        control_events=frozenset(),
-    )
-    whole = (None, lacking(identifier, "insert", {**PART, "id": 7}))
-    cases = [((None, lacking(identifier, *case[:-1])), case[-1]) for case in LACKING]
-    records = [each for record, _ in cases for each in (record, whole)]
-    if row_image is None:
-        assert odd_places(source, records) == [
-            2 * place for place, (_, in_doubt) in enumerate(cases) if in_doubt
-        ]
-        for record, in_doubt in cases:
-            assert odd_share(source, [record, whole])[0] == in_doubt
-            assert not differences(source, [record, whole])
-    assert not differences(source, records)
-    for arguments in (
-        {"drop_update_before": False},
-        {"drop_update_before": True},
-        {"unique_key": ()},
-    ):
-        assert not differences(replace(source, **arguments), records, TypedRows)
-
-
-def test_a_change_keeps_its_place_among_those_of_messages_in_doubt() -> None:
-    # The second and the fourth change are those of messages in doubt; all are of one key.
-    texts = ["1.50", "1.5e0", "2.50", "3.5e0", "4.50"]
-    records = [(None, debezium("u", None, {**PART, "price": text})) for text in texts]
-    source = source_of(
-        get_format("debezium-json", decimal_handling_mode="string"), SCHEMA, ["id"], key_groups=1
-    )
-    records.insert(2, (None, debezium("u", {**PART, "id": 9}, {**PART, "price": "9.00"})))
-    (changes,) = outcome(source, records, columnar=together).changes.values()
-    prices = [
-        change.split("'c2': Decimal('")[1][:4] for change in changes if "'c2': Decimal" in change
-    ]
-    assert prices == ["1.50", "1.50", "9.00", "2.50", "3.50", "4.50"]
-    assert not differences(source, records)
 
 
 class Reversed(DebeziumJson):
@@ -656,6 +382,130 @@ OF_GOLDENGATE = [
 ]
 KEYLESS = plan_of("debezium-flat-json", "id INT, name STRING", _={"keyless": True})
 UPSERTED = plan_of("debezium-json", "id INT", "id", drop_update_before=True)
+Cases = Sequence[tuple[KeyValue, int]]
+"""Records, and 1 for each that is decoded one by one."""
+
+ROW = b'{"id":1,"name":"bolt","size":"2.5"}'
+FLAT_ROWS: Cases = [
+    ((b'{"id":1}', ROW), 0),
+    ((b'{"id":1}', b'{"id":1}'), 0),
+    ((b'{"id":1}', b'{"id":1,"name":"bolt","__deleted":"true"}'), 0),
+    ((b'{"id":1}', b'{"id":1,"__deleted":"true"}'), 0),
+    ((b'{"id":1}', None), 0),
+    ((b'{"id":1}', b"null"), 0),
+    ((b'{"id":1,"size":"3.5","other":[]}', None), 0),  # the key has another column
+    ((b'{"id":"one"}', None), 1),
+    ((b'{"id":null}', None), 1),
+    ((b'{"name":"bolt"}', None), 1),
+    ((b"1", None), 1),
+    ((b'{"schema":{"type":"struct"},"payload":{"id":1}}', None), 1),
+    ((b'{"schema":null,"payload":{"id":1}}', None), 1),
+    ((None, None), 1),
+    ((None, ROW), 0),
+    ((b'{"id":1}', b'{"name":"bolt"}'), 1),
+    ((b'{"id":1}', b'{"other":1}'), 1),
+    ((b'{"id":1}', b""), 1),
+]
+UPSERTS: Cases = [
+    ((b'{"id":1}', ROW), 0),
+    ((b'{"id":1}', b'{"name":"bolt"}'), 0),
+    ((b'{"id":1}', None), 0),
+    ((b'{"id":1,"name":"nut"}', None), 0),  # a key has only the primary key
+    ((b'{"id":1,"name":"nut"}', b'{"size":"1"}'), 0),
+    ((b'{"id":null}', b'{"name":"bolt"}'), 1),
+    ((b'{"id":1}', b'{"other":1}'), 1),
+    ((b'{"id":1}', b"{}"), 1),
+    ((b'{"id":1}', b"null"), 1),
+    ((b"{}", None), 1),
+    ((None, ROW), 1),
+]
+LINES: list[tuple[bytes | None, int]] = [
+    (b"1,bolt,2.50,a;b", 0),
+    (b'1,"a ""quoted""\r\ntext, of lines",9999.99,', 0),
+    (b"1,NONE,NONE,NONE", 0),
+    (b'"1","","-0.5","x;NONE"', 0),
+    (b'1,"bolt, 2.5', 1),  # no end of the quoted text: the next line is sound
+    (b"1,bolt,2.555,a", 1),
+    (b"1,bolt,1e400,a", 1),
+    (b"1,bolt,2.5", 1),
+    (b"1,bolt,2.5,a,b", 1),
+    (b"1,bolt,2.5,a\n2,nut,2.5,a", 1),
+    (b"1,\xff,2.5,a", 1),
+    (b"NONE,bolt,2.5,a", 0),  # the key gives it
+    (b"2147483648,bolt,2.5,a", 1),
+    (b"", 1),
+    (None, 0),
+]
+
+
+def lacking_plan(identifier: str, row_image: str | None) -> DecodePlan:
+    return plan_of(identifier, SCHEMA, "id", _={"binlog_row_image": row_image})
+
+
+def lacking_rows(identifier: str) -> list[tuple[list[Record], int]]:
+    """Return each row of LACKING with a whole one, and 1 if it is decoded one by one."""
+    whole = lacking(identifier, "insert", {**PART, "id": 7})
+    return [(values(lacking(identifier, *case), whole), in_doubt) for *case, in_doubt in LACKING]
+
+
+def of_name(identifier: str, name: str) -> list[Record]:
+    """Return an insert and a delete of a row whose key has the name."""
+    row = {name: 1, "v": "a"}
+    by_hand: dict[str, list[Any]] = {
+        "dms-json": [{"data": row, "metadata": {"operation": op}} for op in ("insert", "delete")],
+        "op-json": [{"op": op, **row} for op in "ID"],
+        "cockroachdb-json": [{"after": after} for after in (row, None)],
+    }
+    if identifier in by_hand:
+        return [(b"[1]", json.dumps(message).encode()) for message in by_hand[identifier]]
+    columns = f"`{name}` INT NOT NULL, v STRING"
+    encoder = get_format(identifier).encoder(columns, unique_key=[name])
+    return [encoder.encode(kind, (1, "a")) for kind in (RowKind.INSERT, RowKind.DELETE)]
+
+
+EXCHANGING = source_of(
+    get_format("debezium-json", decimal_handling_mode="string"), SCHEMA, ["id"], key_groups=1
+)
+EXCHANGED = values(
+    *(
+        debezium("u", {**PART, "id": old}, {**PART, "id": new})
+        for old, new in ((1, 3), (2, 1), (3, 2))
+    )
+)
+# All are of one key, and two have other texts of their number.
+PRICED = values(
+    *(debezium("u", None, {**PART, "price": price}) for price in ("1.50", "1.5e0")),
+    debezium("u", {**PART, "id": 9}, {**PART, "price": "9.00"}),
+    *(debezium("u", None, {**PART, "price": price}) for price in ("2.50", "3.5e0", "4.50")),
+)
+
+
+def raw_plan(sql_type: str) -> DecodePlan:
+    options = {"key_format": "raw", "value_format": "raw", "value_fields_include": "EXCEPT_KEY"}
+    return plan_of("upsert-kafka", f"id STRING, value {sql_type}", "id", _=options)
+
+
+def csv_plan(key_format: str) -> DecodePlan:
+    options = {"key_format": key_format, "value_format": "csv", "csv_null_literal": "NONE"}
+    schema = "id INT, name STRING, size DECIMAL(6,2), tags ARRAY<STRING>"
+    return plan_of("upsert-kafka", schema, "id", _=options)
+
+
+KEYS_OF_LINES = {"csv": b"1", "json": b'{"id":1}', "raw": b"\0\0\0\1"}
+RAW_VALUES = {
+    "STRING": b"bolt",
+    "BIGINT": b"\0" * 7 + b"\7",
+    "DOUBLE": b"\x40\x04" + b"\0" * 6,
+    "BINARY": b"\xff",
+    "BOOLEAN": b"\1",
+}
+FLAT_PLAN = plan_of(
+    *("debezium-flat-json", "id INT, name STRING, size DECIMAL(6,2)", "id"),
+    _={"decimal_handling_mode": "string"},
+    on_truncate="ignore",
+)
+KEYS_ALONE = plan_of("debezium-flat-json", "shop STRING, id INT", "id", "shop")
+
 SAME: dict[str, tuple[DecodePlan, list[Record], CollectorMaker, list[int] | None, str]] = {
     "a damaged message after others that lack columns": (
         source_of(get_format("canal-json"), SCHEMA, ["id"]),
@@ -877,9 +727,232 @@ SAME: dict[str, tuple[DecodePlan, list[Record], CollectorMaker, list[int] | None
         None,
         "partials={2: [P",
     ),
+    **{
+        f"message {number} among sound ones": (
+            plan_of(
+                *("debezium-json", SCHEMA, "id"),
+                _={"decimal_handling_mode": "string"},
+                on_truncate="ignore",
+            ),
+            values(*SOUND[:7], value, *SOUND[7:]),
+            Blocks,
+            [7] * in_doubt,
+            "",
+        )
+        for number, (value, in_doubt) in enumerate(IN_DOUBT, 1)
+    },
+    **{
+        f"an update of a key, {old}, {target.__name__}, ignore_deletes={ignore_deletes}": (
+            source_of(
+                *(get_format("canal-json"), "shop STRING NOT NULL, id INT NOT NULL, name STRING"),
+                ["shop", "id"],
+                ignore_deletes=ignore_deletes,
+            ),
+            values(canal_update(old, {"shop": "north", "id": "1", "name": "bolt"})),
+            target,
+            [],
+            "",
+        )
+        for old in (
+            *({"name": "nut"}, {"id": "7"}, {"shop": "south"}, {"id": "07"}),
+            *({"id": "+1"}, {"id": "1"}),
+        )
+        for target in (Blocks, TypedRows)
+        for ignore_deletes in (False, True)
+    },
+    **{
+        f"a changed key whose row lacks columns deletes nothing, {number}, {text}": (
+            plan_of(
+                identifier, "id INT, note STRING, n INT", "id", _=options, mode="DROPMALFORMED"
+            ),
+            [(b'{"id": 2}', json.dumps(message).encode())],
+            Blocks,
+            None,
+            text,
+        )
+        for number, (identifier, options, message) in enumerate(AFTER_A_MOVE, 1)
+        for text in ("changes={}", "'PARTIAL_IMAGE': 1")
+    },
+    **{
+        f"keys that two updates exchange, {target.__name__}": (
+            EXCHANGING,
+            EXCHANGED,
+            target,
+            [],
+            "",
+        )
+        for target in TARGETS
+    },
+    **{
+        f"{identifier} with row image {row_image}, which lacks an added column, {arguments}": (
+            replace(lacking_plan(identifier, row_image), **arguments),
+            [each for record, _ in lacking_rows(identifier) for each in record],
+            TypedRows if arguments else Blocks,
+            [2 * place for place, (_, in_doubt) in enumerate(lacking_rows(identifier)) if in_doubt]
+            if row_image is None and not arguments
+            else None,
+            "",
+        )
+        for identifier in ("canal-json", "maxwell-json")
+        for row_image in (None, "FULL", "MINIMAL")
+        for arguments in (
+            *({}, {"drop_update_before": False}, {"drop_update_before": True}),
+            {"unique_key": ()},
+        )
+    },
+    **{
+        f"{identifier}, one row that lacks an added column, {number}": (
+            lacking_plan(identifier, None),
+            record,
+            Blocks,
+            [0] * in_doubt,
+            "",
+        )
+        for identifier in ("canal-json", "maxwell-json")
+        for number, (record, in_doubt) in enumerate(lacking_rows(identifier), 1)
+    },
+    "changes in the place of their messages": (
+        EXCHANGING,
+        PRICED,
+        Blocks,
+        None,
+        "",
+    ),
+    **{
+        f"a deleted row without a part of its key, {before}": (
+            source_of(
+                *(get_format("debezium-json"), "shop STRING NOT NULL, id INT NOT NULL"),
+                ["shop", "id"],
+            ),
+            values(debezium("d", before, None)),
+            Blocks,
+            None,
+            "changes={}",
+        )
+        for before in ({"id": 1}, {"shop": None, "id": 1}, {"shop": "north"})
+    },
+    **{
+        f"a null in the row is not the value of the Kafka key, {target.__name__}": (
+            source_of(get_format("cockroachdb-json"), "id INT NOT NULL, v STRING", ["id"]),
+            [
+                (b"[2]", value)
+                for value in (
+                    b'{"after": {"id": null, "v": "a"}}',
+                    b'{"after": {"v": "a"}}',
+                    b'{"after": null}',
+                )
+            ],
+            target,
+            None,
+            "",
+        )
+        for target in TARGETS
+    },
+    **{
+        f"a column {name!r} of {identifier}, {target.__name__}": (
+            source_of(get_format(identifier), f"`{name}` INT NOT NULL, v STRING", [name]),
+            of_name(identifier, name),
+            target,
+            None,
+            "changes={",
+        )
+        for identifier in IN_JSON
+        if OF_FORMAT[identifier].key == "id"
+        for name in ('k"', "a\\b", "tab\t")
+        for target in TARGETS
+    },
+    **{
+        f"a flat row whose column cannot be converted is deleted, {target.__name__}": (
+            FLAT_PLAN,
+            [(b'{"id":1,"size":"3.555"}', None)],
+            target,
+            None,
+            "",
+        )
+        for target in (Blocks, TypedRows)
+    },
+    **{
+        f"lines of CSV with keys in {key_format} of which some are wrong": (
+            csv_plan(key_format),
+            [
+                *((key, value) for value, _ in LINES for _ in range(2)),
+                *((other, value) for other in (b"", b"\0", b"one", None) for value, _ in LINES),
+            ],
+            Blocks,
+            None,
+            "",
+        )
+        for key_format, key in KEYS_OF_LINES.items()
+    },
+    **{
+        f"raw values of which some are wrong, {sql_type}, {other!r}": (
+            raw_plan(sql_type),
+            [(b"one", other), (b"\xff", value), (b"", value), (None, value)],
+            Blocks,
+            None,
+            "",
+        )
+        for sql_type, value in RAW_VALUES.items()
+        for other in (b"", b"\xff\xff", b"null")
+    },
 }
 """Records of a plan; how they are collected; which of them are decoded one by one, if that is a
 fact; and a text of the result."""
+EVERY_PLAN: dict[str, tuple[DecodePlan, Cases]] = {
+    "flat rows and their deletes": (FLAT_PLAN, FLAT_ROWS),
+    "flat deletes of a table without other columns than its key": (
+        KEYS_ALONE,
+        [((b'{"id":1,"shop":"north"}', None), 0), ((b'{"id":1}', None), 1), ((b"1", None), 1)],
+    ),
+    "flat rows of a table without other columns than its key": (
+        KEYS_ALONE,
+        [
+            ((None, value), 0)
+            for value in (
+                b'{"id":1,"shop":"north"}',
+                b'{"id":1,"shop":"north","__deleted":true}',
+            )
+        ],
+    ),
+    **{
+        f"upserts, {include}": (
+            plan_of(
+                *("upsert-kafka", "id INT, name STRING, size DECIMAL(6,2)", "id"),
+                _={"value_fields_include": include},
+            ),
+            UPSERTS,
+        )
+        for include in ("ALL", "EXCEPT_KEY")
+    },
+    **{
+        f"lines of CSV with keys in {key_format}": (
+            csv_plan(key_format),
+            [((key, value), in_doubt) for value, in_doubt in LINES],
+        )
+        for key_format, key in KEYS_OF_LINES.items()
+    },
+    **{
+        f"raw values of {sql_type}": (
+            raw_plan(sql_type),
+            [((b"one", value), 0), ((b"two", None), 0)],
+        )
+        for sql_type, value in RAW_VALUES.items()
+    },
+}
+
+
+@pytest.mark.parametrize(("plan", "cases"), EVERY_PLAN.values(), ids=EVERY_PLAN)
+def test_plans_with_and_without_a_stage_give_the_same(plan: DecodePlan, cases: Cases) -> None:
+    sound = [case for case in cases if not case[1]]
+    for part in (sound, cases):  # records without any in doubt are read in another way
+        records = [record for record, _ in (*part, *part)]
+        in_doubt = [place for place, (_, alone) in enumerate((*part, *part)) if alone]
+        assert odd_places(plan, records) == in_doubt
+        assert not differences(plan, records)
+        for drop, ignore_deletes in product((False, True), (False, True)):
+            plan = replace(plan, drop_update_before=drop, ignore_deletes=ignore_deletes)
+            assert odd_places(plan, records, keyed=False) == in_doubt
+            assert not differences(plan, records, TypedRows)
 
 
 @pytest.mark.parametrize(("plan", "records", "target", "odd", "text"), SAME.values(), ids=SAME)
@@ -893,15 +966,6 @@ def test_messages_give_the_same(
     assert not differences(plan, records, target)
     assert odd is None or odd_places(plan, records, keyed=target is Blocks) == odd
     assert text in str(outcome(plan, records, columnar=together, target=target))
-
-
-@pytest.mark.parametrize("before", [{"id": 1}, {"shop": None, "id": 1}, {"shop": "north"}])
-def test_a_deleted_row_without_a_part_of_its_key_gives_the_same(before: dict[str, Any]) -> None:
-    schema = "shop STRING NOT NULL, id INT NOT NULL"
-    source = source_of(get_format("debezium-json"), schema, ["shop", "id"])
-    assert not differences(source, values(debezium("d", before, None)))
-    deleted = values(debezium("d", before, None))
-    assert not outcome(source, deleted, columnar=together).changes
 
 
 @pytest.mark.parametrize(
@@ -924,145 +988,6 @@ def test_a_plan_that_columns_do_not_fit_is_read_row_by_row(
     assert ColumnarDecoder.of(plan) is None
     assert not differences(plan, [record])
     assert len(outcome(plan, [record], columnar=together).changes) == 1
-
-
-Cases = Sequence[tuple[KeyValue, int]]
-"""Records, and 1 for each that is decoded one by one."""
-
-
-def same_in_every_plan(plan: DecodePlan, cases: Cases) -> None:
-    """Check that both decoders agree in the plans with and without a stage.
-
-    It also checks which records are decoded one by one in each plan.
-    """
-    sound = [case for case in cases if not case[1]]
-    for part in (sound, cases):  # records without any in doubt are read in another way
-        records = [record for record, _ in (*part, *part)]
-        in_doubt = [place for place, (_, alone) in enumerate((*part, *part)) if alone]
-        assert odd_places(plan, records) == in_doubt
-        assert not differences(plan, records)
-        for drop, ignore_deletes in product((False, True), (False, True)):
-            plan = replace(plan, drop_update_before=drop, ignore_deletes=ignore_deletes)
-            assert odd_places(plan, records, keyed=False) == in_doubt
-            assert not differences(plan, records, TypedRows)
-
-
-ROW = b'{"id":1,"name":"bolt","size":"2.5"}'
-
-
-FLAT_ROWS: Cases = [
-    ((b'{"id":1}', ROW), 0),
-    ((b'{"id":1}', b'{"id":1}'), 0),
-    ((b'{"id":1}', b'{"id":1,"name":"bolt","__deleted":"true"}'), 0),
-    ((b'{"id":1}', b'{"id":1,"__deleted":"true"}'), 0),
-    ((b'{"id":1}', None), 0),
-    ((b'{"id":1}', b"null"), 0),
-    ((b'{"id":1,"size":"3.5","other":[]}', None), 0),  # the key has another column
-    ((b'{"id":"one"}', None), 1),
-    ((b'{"id":null}', None), 1),
-    ((b'{"name":"bolt"}', None), 1),
-    ((b"1", None), 1),
-    ((b'{"schema":{"type":"struct"},"payload":{"id":1}}', None), 1),
-    ((b'{"schema":null,"payload":{"id":1}}', None), 1),
-    ((None, None), 1),
-    ((None, ROW), 0),
-    ((b'{"id":1}', b'{"name":"bolt"}'), 1),
-    ((b'{"id":1}', b'{"other":1}'), 1),
-    ((b'{"id":1}', b""), 1),
-]
-
-
-def test_flat_rows_and_their_deletes_are_decoded_together_in_every_plan() -> None:
-    format = get_format("debezium-flat-json", decimal_handling_mode="string")
-    source = source_of(
-        format,
-        "id INT, name STRING, size DECIMAL(6,2)",
-        ["id"],
-        control_events=frozenset(),
-        on_truncate="ignore",
-    )
-    same_in_every_plan(source, FLAT_ROWS)
-    # In a state, only the key of a deleted row is converted.
-    rows = [(b'{"id":1,"size":"3.555"}', None)]
-    assert not differences(source, rows)
-    assert not differences(source, rows, TypedRows)
-
-
-def test_flat_rows_of_a_table_without_other_columns_than_its_key_give_the_same() -> None:
-    source = source_of(
-        get_format("debezium-flat-json"),
-        "shop STRING, id INT",
-        ["id", "shop"],
-        control_events=frozenset(),
-    )
-    same_in_every_plan(
-        source,
-        [((b'{"id":1,"shop":"north"}', None), 0), ((b'{"id":1}', None), 1), ((b"1", None), 1)],
-    )
-    rows = [(None, b'{"id":1,"shop":"north"}'), (None, b'{"id":1,"shop":"north","__deleted":true}')]
-    same_in_every_plan(source, [(row, 0) for row in rows])
-
-
-UPSERTS: Cases = [
-    ((b'{"id":1}', ROW), 0),
-    ((b'{"id":1}', b'{"name":"bolt"}'), 0),
-    ((b'{"id":1}', None), 0),
-    ((b'{"id":1,"name":"nut"}', None), 0),  # a key has only the primary key
-    ((b'{"id":1,"name":"nut"}', b'{"size":"1"}'), 0),
-    ((b'{"id":null}', b'{"name":"bolt"}'), 1),
-    ((b'{"id":1}', b'{"other":1}'), 1),
-    ((b'{"id":1}', b"{}"), 1),
-    ((b'{"id":1}', b"null"), 1),
-    ((b"{}", None), 1),
-    ((None, ROW), 1),
-]
-
-
-@pytest.mark.parametrize("include", ["ALL", "EXCEPT_KEY"])
-def test_upserts_are_decoded_together_in_every_plan(include: str) -> None:
-    format = get_format("upsert-kafka", value_fields_include=include)
-    same_in_every_plan(
-        source_of(
-            format, "id INT, name STRING, size DECIMAL(6,2)", ["id"], control_events=frozenset()
-        ),
-        UPSERTS,
-    )
-
-
-LINES: list[tuple[bytes | None, int]] = [
-    (b"1,bolt,2.50,a;b", 0),
-    (b'1,"a ""quoted""\r\ntext, of lines",9999.99,', 0),
-    (b"1,NONE,NONE,NONE", 0),
-    (b'"1","","-0.5","x;NONE"', 0),
-    (b'1,"bolt, 2.5', 1),  # no end of the quoted text: the next line is sound
-    (b"1,bolt,2.555,a", 1),
-    (b"1,bolt,1e400,a", 1),
-    (b"1,bolt,2.5", 1),
-    (b"1,bolt,2.5,a,b", 1),
-    (b"1,bolt,2.5,a\n2,nut,2.5,a", 1),
-    (b"1,\xff,2.5,a", 1),
-    (b"NONE,bolt,2.5,a", 0),  # the key gives it
-    (b"2147483648,bolt,2.5,a", 1),
-    (b"", 1),
-    (None, 0),
-]
-
-
-@pytest.mark.parametrize(
-    ("key_format", "key"), [("csv", b"1"), ("json", b'{"id":1}'), ("raw", b"\0\0\0\1")]
-)
-def test_lines_of_csv_with_keys_of_any_format_are_decoded_together(
-    key_format: str, key: bytes
-) -> None:
-    schema = "id INT, name STRING, size DECIMAL(6,2), tags ARRAY<STRING>"
-    format = get_format(
-        "upsert-kafka", key_format=key_format, value_format="csv", csv_null_literal="NONE"
-    )
-    source = source_of(format, schema, ["id"], control_events=frozenset())
-    same_in_every_plan(source, [((key, value), in_doubt) for value, in_doubt in LINES])
-    records = [(other, value) for other in (b"", b"\0", b"one", None) for value, _ in LINES]
-    assert not differences(source, records)
-    assert not differences(source, [(key, value) for value, _ in LINES for _ in range(2)] + records)
 
 
 CELLS = (
@@ -1106,35 +1031,140 @@ def test_damaged_lines_of_csv_give_the_same(options: dict[str, str]) -> None:
             assert not differences(source, records, target)
 
 
-@pytest.mark.parametrize(
-    ("sql_type", "value"),
-    [
-        ("STRING", b"bolt"),
-        ("BIGINT", b"\0" * 7 + b"\7"),
-        ("DOUBLE", b"\x40\x04" + b"\0" * 6),
-        ("BINARY", b"\xff"),
-        ("BOOLEAN", b"\1"),
-    ],
+def rows_without_a_stage(
+    identifier: str, *messages: Any, key: bytes | None = None, **more: Any
+) -> str:
+    """Return the rows of a plan without a stage, for both decoders, and what is decoded alone."""
+    columns = ("shop", "id", "name")
+    schema, plan = "shop STRING, id INT, name STRING", {"unique_key": ("shop", "id"), **more}
+    source = replace(source_of(get_format(identifier), schema, ["shop", "id"]), **plan)
+    records = [(key, value) for _, value in values(*messages)]
+    assert not differences(source, records, TypedRows)
+    lines = []
+    for batch in decode_pass(iter([batch_of(records)]), plan=source, collector=TypedRows):
+        for row in batch.to_pylist():
+            if row["row_kind"] is not None:
+                lines.append(f"{row['row_kind']} {[row[name] for name in columns]}")
+            elif row["_corrupt_record"] is not None:
+                lines.append(row["_corrupt_record"]["error"].partition(" - ")[0])
+    return "\n".join([*lines, f"alone: {odd_places(source, records, keyed=False)}"])
+
+
+def of_operation(identifier: str, op: str, before: Any, after: Any) -> dict[str, Any]:
+    images = {"before": before, "after": after}
+    if identifier == "debezium-json":
+        return {"op": op, **images}
+    return {"op_type": {"c": "I"}.get(op, op.upper()), "table": "parts", **images}
+
+
+ROW_OF_SHOP = {"shop": "north", "id": 1, "name": "bolt"}
+ONE, TWO = {"shop": "north", "id": 1}, {"shop": "north", "id": 2}
+OPERATIONS: list[tuple[str, Any, Any]] = [
+    ("u", {"name": "nut"}, ROW_OF_SHOP),  # the key did not change
+    ("u", {"shop": "north", "name": "nut"}, ROW_OF_SHOP),
+    ("u", {"id": 2, "name": "nut"}, ROW_OF_SHOP),
+    ("u", {"shop": "north", "id": 2}, ROW_OF_SHOP),
+    ("u", {"shop": None, "id": 2}, ROW_OF_SHOP),
+    ("u", {"id": None}, ROW_OF_SHOP),
+    ("u", {}, ROW_OF_SHOP),
+    ("u", {"shop": "north"}, {"shop": "north", "name": "bolt"}),
+    ("c", None, {"shop": None, "id": 1}),
+    ("d", ROW_OF_SHOP, None),
+    ("d", {"shop": "north", "id": 1}, None),
+    ("d", {"name": "bolt"}, None),
+    ("d", {"id": 1, "name": "bolt"}, None),
+    ("d", {"shop": None, "id": 1}, None),
+]
+test_texts = text_test(
+    __file__,
+    {
+        **{
+            f"{identifier} without a stage: {op} {before} {after}": partial(
+                rows_without_a_stage,
+                identifier,
+                of_operation(identifier, op, before, after),
+                drop_update_before=True,
+            )
+            for identifier in ("debezium-json", "ogg-json")
+            for op, before, after in OPERATIONS
+        },
+        **{
+            f"flat upserts without a stage: {value}": partial(
+                rows_without_a_stage, "debezium-flat-json", value, key=b"{}"
+            )
+            for value in (
+                *({"id": 1, "__deleted": "true"}, {"shop": None, "id": 1}, {"name": "bolt"}),
+                {**ROW_OF_SHOP, "__deleted": "true"},
+            )
+        },
+        # Without a declared key, a missing column is NULL.
+        **{
+            f"a row before has the key of the row after where it lacks it, {key}": partial(
+                rows_without_a_stage,
+                *("debezium-json", debezium("u", {"name": "nut"}, ROW_OF_SHOP)),
+                unique_key=key,
+            )
+            for key in (("shop", "id"), ())
+        },
+        **{
+            f"changes without a stage, drop={drop}, ignore_deletes={ignore_deletes}": partial(
+                rows_without_a_stage,
+                *("debezium-json", debezium("u", ONE, TWO), debezium("u", TWO, TWO)),
+                debezium("d", TWO, None),
+                drop_update_before=drop,
+                ignore_deletes=ignore_deletes,
+            )
+            for drop in (True, False)
+            for ignore_deletes in (False, True)
+        },
+        "changes of exchanged keys": lambda: (
+            outcome(EXCHANGING, EXCHANGED, columnar=together).changes
+        ),
+        "changes in the place of their messages": lambda: (
+            outcome(EXCHANGING, PRICED, columnar=together).changes
+        ),
+    },
 )
-def test_raw_values_with_raw_keys_are_decoded_together(sql_type: str, value: bytes) -> None:
-    format = get_format(
-        "upsert-kafka", key_format="raw", value_format="raw", value_fields_include="EXCEPT_KEY"
-    )
-    source = source_of(format, f"id STRING, value {sql_type}", ["id"], control_events=frozenset())
-    same_in_every_plan(source, [((b"one", value), 0), ((b"two", None), 0)])
-    for other in (b"", b"\xff\xff", b"null"):
-        assert not differences(
-            source, [(b"one", other), (b"\xff", value), (b"", value), (None, value)]
-        )
 
 
-def test_a_null_in_the_row_is_not_the_value_of_the_kafka_key() -> None:
-    source = source_of(get_format("cockroachdb-json"), "id INT NOT NULL, v STRING", ["id"])
-    values = (b'{"after": {"id": null, "v": "a"}}', b'{"after": {"v": "a"}}', b'{"after": null}')
-    records = [(b"[2]", value) for value in values]
-    for target in TARGETS:
-        assert not differences(source, records, target)
-    assert 0 in odd_places(source, records)
+def stopped(columnar: ColumnarMaker, identifier: str, *records: Record, **options: Any) -> object:
+    format = get_format(identifier, **options)
+    plan = plan_of(format, "id INT, name STRING, note STRING, n INT", "id", mode="FAILFAST")
+    return outcome(plan, records, columnar=columnar)
+
+
+STOPPING = [
+    [OF_PARTS, TRUNCATE, OF_TOOLS],
+    [OF_PARTS, OF_TOOLS, TRUNCATE],
+    [TRUNCATE, OF_PARTS, OF_TOOLS],
+    [OF_PARTS, BAD, OF_TOOLS],
+    [OF_PARTS, OF_TOOLS, BAD],
+    [ALONE, TRUNCATE, OF_TOOLS],
+    [ALONE, OF_TOOLS, OF_PARTS],
+    [OF_TOOLS, ALONE, TRUNCATE],
+    [OF_TOOLS, OF_TOOLS, ALONE],
+]
+DECODERS = {"one by one": one_by_one, "together": together}
+test_error_texts = error_test(
+    __file__,
+    {
+        **{
+            f"the first record that stops a query, {number}, {decoder}": partial(
+                stopped, columnar, "debezium-json", *values(*messages)
+            )
+            for number, messages in enumerate(STOPPING, 1)
+            for decoder, columnar in DECODERS.items()
+        },
+        **{
+            f"a changed key whose row lacks columns, {number}, {decoder}": partial(
+                *(stopped, columnar, identifier, (b'{"id": 2}', json.dumps(message).encode())),
+                **options,
+            )
+            for number, (identifier, options, message) in enumerate(AFTER_A_MOVE, 1)
+            for decoder, columnar in DECODERS.items()
+        },
+    },
+)
 
 
 @pytest.mark.parametrize("name", ['k"', "a\\b", "tab\t"])

@@ -443,44 +443,53 @@ def changelog(changes: list[tuple[tuple[int, str, Position], str | None]]) -> li
     return [f"{kind.short_string}{row[0]}{row[1]}" for kind, row in fold_history(rows)]
 
 
-def test_redelivered_insert_delete_insert_in_one_millisecond_ends_with_the_row():
-    history = [(at(1, 1, 7), "a"), (at(1, 2, 7), None), (at(1, 3, 7), "b")]
-    assert changelog(history + history[1:] + history) == ["+I1a", "-D1a", "+I1b"]
+IN_ONE_MILLISECOND = [(at(1, 1, 7), "a"), (at(1, 2, 7), None), (at(1, 3, 7), "b")]
+OF_AN_UPDATE = [(at(1, 1, 50), "a"), (at(1, 2, 60), "b")]
+UPDATED = ["+I1a", "-U1a", "+U1b"]
+SNAPSHOT = [at(1, 1), at(2, 2), at(1, 8), at(2, 8)]
 
 
-def test_a_redelivered_delete_does_not_remove_a_reinserted_row():
-    assert changelog([(at(1, 1), "a"), (at(1, 2), None), (at(1, 3), "b"), (at(1, 2), None)]) == [
-        "+I1a",
-        "-D1a",
-        "+I1b",
-    ]
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        pytest.param(
+            IN_ONE_MILLISECOND + IN_ONE_MILLISECOND[1:] + IN_ONE_MILLISECOND,
+            ["+I1a", "-D1a", "+I1b"],
+            id="an insert, a delete and an insert in one millisecond",
+        ),
+        pytest.param(
+            [(at(1, 1), "a"), (at(1, 2), None), (at(1, 3), "b"), (at(1, 2), None)],
+            ["+I1a", "-D1a", "+I1b"],
+            id="a redelivered delete does not remove a reinserted row",
+        ),
+        pytest.param(
+            [(at(1, 1), "a"), (at(1, 2), "b"), (at(1, 3), None), (at(1, 2), "b")],
+            [*UPDATED, "-D1b"],
+            id="a late update does not bring a deleted row back",
+        ),
+        pytest.param([*OF_AN_UPDATE, (at(1, 1, 50), "a")], UPDATED, id="a late insert"),
+        pytest.param([*OF_AN_UPDATE, (at(1, None, 55), "a")], UPDATED, id="a late snapshot row"),
+        pytest.param(
+            list(zip(SNAPSHOT, "abab", strict=True)),
+            ["+I1a", "+I2b"],
+            id="a snapshot in mid-stream of equal rows",
+        ),
+    ],
+)
+def test_redeliveries_leave_no_trace_in_the_changelog(changes, expected):
+    assert changelog(changes) == expected
 
 
-def test_a_late_update_does_not_bring_a_deleted_row_back():
-    assert changelog([(at(1, 1), "a"), (at(1, 2), "b"), (at(1, 3), None), (at(1, 2), "b")]) == [
-        "+I1a",
-        "-U1a",
-        "+U1b",
-        "-D1b",
-    ]
-
-
-def test_a_snapshot_row_older_than_the_state_leaves_no_trace():
-    history = [(at(1, 1, 50), "a"), (at(1, 2, 60), "b")]
-    assert changelog([*history, (at(1, 1, 50), "a")]) == ["+I1a", "-U1a", "+U1b"]
-    assert changelog([*history, (at(1, None, 55), "a")]) == ["+I1a", "-U1a", "+U1b"]
-
-
-def test_a_snapshot_in_mid_stream_emits_nothing_for_equal_rows_and_is_remembered():
-    changes = [at(1, 1), at(2, 2), at(1, 8), at(2, 8)]
+@pytest.mark.parametrize(
+    ("changes", "keys"),
+    [
+        pytest.param(SNAPSHOT, {1: (1, 8, 0), 2: (1, 8, 0)}, id="a snapshot in mid-stream"),
+        pytest.param([at(1, 5), (1, "t[0]", None)], {1: UNORDERED}, id="without a position"),
+    ],
+)
+def test_the_last_position_of_each_key_is_stored(changes, keys):
     result = first_deliveries(changes, [], {}.get)
-    assert result.accepted == [True] * 4
-    assert result.keys == {1: (1, 8, 0), 2: (1, 8, 0)}
-    assert changelog(list(zip(changes, "abab", strict=True))) == ["+I1a", "+I2b"]
-
-
-def test_changes_without_a_position_are_stored_without_one():
-    assert first_deliveries([at(1, 5), (1, "t[0]", None)], [], {}.get).keys == {1: UNORDERED}
+    assert (result.accepted, result.keys) == ([True] * len(changes), keys)
 
 
 def test_epochs_that_are_passed_in_are_not_changed():

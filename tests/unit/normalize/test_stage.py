@@ -354,65 +354,73 @@ def test_upserts_without_a_stage_delete_a_key_only_if_it_changed(before, after, 
     assert [change.kind.short_string for change in kept] == kinds
 
 
-def test_state_is_not_written_when_nothing_changed():
+def test_state_is_written_only_for_changes_and_removed_without_keys():
     stream = Stream(stage_of(1))
     stream.run([(1, (1, "a", 0))])
     before = stream.state[0]
     stream.run([(1, (1, "a", 0)), (2, None)])
     assert stream.state[0] is before
-    assert stream.counts["SUPPRESSED_EQUAL"] == 1
-    assert stream.counts["DELETES_OF_UNKNOWN_KEYS"] == 1
-
-
-def test_a_key_group_without_keys_has_no_state():
-    stream = Stream(stage_of(1))
-    stream.run([(1, (1, "a", 0))])
+    counts = (stream.counts["SUPPRESSED_EQUAL"], stream.counts["DELETES_OF_UNKNOWN_KEYS"])
+    assert counts == (1, 1)
     stream.run([(1, None)])
     assert stream.state == {}
 
 
-def test_a_ttl_removes_rows_that_were_not_written_and_suppresses_no_change():
-    stream = Stream(stage_of(1, state_ttl=timedelta(milliseconds=100)))
-    row = (1, "a", 0)
-    assert [kind.short_string for kind, _ in stream.run([(1, row)], now_ms=1000)] == ["+I"]
-    assert [kind.short_string for kind, _ in stream.run([(1, row)], now_ms=1090)] == ["-U", "+U"]
-    # The last write was at 1090: at 1180 the row is in the state, at 1300 it has expired and the
-    # next row is an insert.
-    assert [kind.short_string for kind, _ in stream.run([(1, row)], now_ms=1180)] == ["-U", "+U"]
-    assert [kind.short_string for kind, _ in stream.run([(1, row)], now_ms=1300)] == ["+I"]
-    assert stream.run([(1, None)], now_ms=1500) == []
-    assert stream.counts["EXPIRED"] == 2
+DAY_MS, NOW_MS = 86_400_000, 1_700_000_000_000
+IN_DAYS = [(0, ["+I"]), (30, ["-U", "+U"]), (61, ["+I"])]
 
 
-@pytest.mark.parametrize("years", [-10, 0, 10])
-def test_a_ttl_counts_from_the_write_to_the_state_and_not_from_the_timestamps_of_the_records(years):
-    day_ms, now_ms = 86_400_000, 1_700_000_000_000
-    stream = Stream(
-        stage_of(1, state_ttl=timedelta(days=30)), written_ms=now_ms + years * 365 * day_ms
-    )
-    row = (1, "a", 0)
-    assert [kind.short_string for kind, _ in stream.run([(1, row)], now_ms)] == ["+I"]
-    assert [kind.short_string for kind, _ in stream.run([(1, row)], now_ms + 30 * day_ms)] == [
-        "-U",
-        "+U",
-    ]
-    assert [kind.short_string for kind, _ in stream.run([(1, row)], now_ms + 61 * day_ms)] == ["+I"]
+@pytest.mark.parametrize(
+    ("ttl", "written_ms", "runs", "expired"),
+    [
+        # The last write was at 90: at 180 the row is in the state, at 300 it has expired and the
+        # next row is an insert.
+        pytest.param(
+            timedelta(milliseconds=100),
+            0,
+            [(0, ["+I"]), (90, ["-U", "+U"]), (180, ["-U", "+U"]), (300, ["+I"]), (500, None)],
+            2,
+            id="rows that were not written are removed, and no change is suppressed",
+        ),
+        *(
+            pytest.param(
+                timedelta(days=30),
+                NOW_MS + years * 365 * DAY_MS,
+                [(days * DAY_MS, kinds) for days, kinds in IN_DAYS],
+                1,
+                id=f"records of {years} years later",
+            )
+            for years in (-10, 0, 10)
+        ),
+    ],
+)
+def test_a_ttl_counts_from_the_write_to_the_state(ttl, written_ms, runs, expired):
+    stream = Stream(stage_of(1, state_ttl=ttl), written_ms)
+    for after_ms, kinds in runs:
+        row = None if kinds is None else (1, "a", 0)
+        changelog = stream.run([(1, row)], NOW_MS + after_ms)
+        assert [kind.short_string for kind, _ in changelog] == (kinds or [])
+    assert stream.counts["EXPIRED"] == expired
 
 
-def test_a_partial_row_is_completed_from_the_stored_one():
-    stream = Stream(stage_of(1))
-    stream.run([(1, (1, "toast", 5))])
-    assert stream.run([(1, (1, ABSENT, 6))]) == [
-        (RowKind.UPDATE_BEFORE, (1, "toast", 5)),
-        (RowKind.UPDATE_AFTER, (1, "toast", 6)),
-    ]
-
-
-@pytest.mark.parametrize("mini_batch", [False, True])
-def test_a_partial_row_is_completed_from_the_batch(mini_batch):
+@pytest.mark.parametrize(
+    ("mini_batch", "histories"),
+    [
+        pytest.param(False, [[(1, (1, "toast", 5))], [(1, (1, ABSENT, 6))]], id="from the state"),
+        *(
+            pytest.param(
+                mini_batch,
+                [[(1, (1, "toast", 5)), (1, (1, ABSENT, 7)), (1, (1, ABSENT, 6))]],
+                id=f"from the micro-batch, mini_batch={mini_batch}",
+            )
+            for mini_batch in (False, True)
+        ),
+    ],
+)
+def test_a_partial_row_is_completed(mini_batch, histories):
     stream = Stream(stage_of(1, mini_batch=mini_batch))
-    changelog = stream.run([(1, (1, "toast", 5)), (1, (1, ABSENT, 6)), (1, (1, ABSENT, 7))])
-    assert table_of(changelog) == {1: (1, "toast", 7)}
+    changelog = [row for history in histories for row in stream.run(history)]
+    assert table_of(changelog) == {1: (1, "toast", 6)}
 
 
 def test_a_partial_row_of_an_unknown_key_is_dropped_and_counted_or_kept_as_corrupt():

@@ -1,11 +1,12 @@
 """The state's bytes: round trips, other schemas and versions, fixtures of each released version."""
 
+from functools import partial
+
 import pyarrow as pa
 import pytest
 from hypothesis import given, strategies as st
 
 from cdc_formats import columns
-from cdc_formats.errors import StateVersionError
 from normalize.core.arrow import from_arrow, of_stored, pack, to_stored, unpack
 from normalize.core.order import Epoch
 from normalize.core.state import KeyGroup, Layout
@@ -82,108 +83,94 @@ def test_positions_and_remembered_deletes_round_trip(with_ttl):
     assert (again.rows, again.epochs) == (group.rows, EPOCHS)
 
 
-def test_a_ttl_that_is_switched_on_starts_now():
-    data = LAYOUT.encode(group_of({1: (1, "a", "0.100")}))
-    assert Layout(64, COLUMNS, ("id",), with_ttl=True).decode(data, 5000).extra(
-        "written"
-    ).tolist() == [5000]
+def of_columns(ddl: str, *key: str, **options: bool) -> Layout:
+    return Layout(64, columns(ddl), key or ("id",), **options)
 
 
-def test_positions_that_are_switched_on_accept_the_next_change():
-    data = LAYOUT.encode(group_of({1: (1, "a", "0.100")}))
-    assert Layout(64, COLUMNS, ("id",), with_positions=True).decode(data, 0).extra(
-        "epoch"
-    ).tolist() == [0]
-
-
-def test_positions_that_are_switched_off_forget_deletes():
-    layout = Layout(64, COLUMNS, ("id",), with_positions=True)
-    rows, extras = (
-        {1: (1, "a", "0.100"), 2: (None,) * 3},
-        {"epoch": [1, 1], "high": [1, 2], "low": [0, 0], "deleted_at": [0, 99]},
-    )
-    assert rows_of(LAYOUT.decode(layout.encode(group_of(rows, layout, **extras)), 0)) == {
-        1: [1, "a", "0.100"]
-    }
-
-
-def test_added_dropped_and_reordered_columns_read_old_state():
-    data = LAYOUT.encode(group_of({1: (1, "scooter", "3.140")}))
-    layout = Layout(64, columns("weight DECIMAL(10,3), id BIGINT, colour STRING"), ("id",))
-    assert rows_of(layout.decode(data, 0), layout) == {1: ["3.140", 1, None]}
-
-
-def test_columns_of_one_type_that_change_places_are_read_by_name():
-    old, new = (
-        Layout(64, columns(ddl), ("id",))
-        for ddl in ("id BIGINT, a STRING, b STRING", "id BIGINT, b STRING, a STRING")
-    )
-    assert rows_of(new.decode(old.encode(group_of({1: (1, "of a", "of b")}, old)), 0), new) == {
-        1: [1, "of b", "of a"]
-    }
+ONE_ROW = {1: (1, "a", "0.100")}
+REMEMBERED = {"epoch": [1, 1], "high": [1, 2], "low": [0, 0], "deleted_at": [0, 99]}
+TWO_TEXTS = "id BIGINT, a STRING, b STRING"
+POSITIONED_ONLY = Layout(64, COLUMNS, ("id",), with_positions=True)
 
 
 @pytest.mark.parametrize(
-    ("was", "now", "value", "widened"),
-    [
-        ("INT", "BIGINT", -(2**31), -(2**31)),
-        ("TINYINT", "SMALLINT", 127, 127),
-        ("FLOAT", "DOUBLE", 0.5, 0.5),
-        ("DECIMAL(10,3)", "DECIMAL(12,3)", "-1.250", "-1.250"),
-        ("DECIMAL(10,3)", "DECIMAL(12,5)", "1.250", "1.25000"),
-        ("VARCHAR(10)", "STRING", "é", "é"),
-        ("TIMESTAMP(3)", "TIMESTAMP(6)", 1_000, 1_000),
-    ],
-)
-def test_a_widened_column_reads_old_state(was, now, value, widened):
-    old, new = (Layout(64, columns(f"id BIGINT, x {of}"), ("id",)) for of in (was, now))
-    assert rows_of(new.decode(old.encode(group_of({1: (1, value)}, old)), 0), new) == {
-        1: [1, widened]
-    }
-
-
-@pytest.mark.parametrize(
-    ("was", "now"),
-    [
-        ("BIGINT", "INT"),
-        ("DOUBLE", "FLOAT"),
-        ("DECIMAL(10,3)", "DECIMAL(10,4)"),
-        ("DECIMAL(10,3)", "DECIMAL(12,2)"),
-        ("STRING", "BINARY"),
-        ("INT", "STRING"),
-        ("TIMESTAMP", "TIMESTAMP_NTZ"),
-        ("ARRAY<INT>", "ARRAY<BIGINT>"),
-    ],
-)
-def test_a_column_of_another_type_is_refused(was, now):
-    old, new = (Layout(64, columns(f"id BIGINT, x {of}"), ("id",)) for of in (was, now))
-    with pytest.raises(StateVersionError, match=r"column x is .* start from a new checkpoint"):
-        new.decode(old.encode(group_of({1: (1, None)}, old)), 0)
-
-
-@pytest.mark.parametrize(
-    ("layout", "new_layout", "text"),
+    ("old", "rows", "extras", "new", "expected"),
     [
         pytest.param(
+            POSITIONED_ONLY,
+            {**ONE_ROW, 2: (None,) * 3},
+            REMEMBERED,
             LAYOUT,
-            Layout(32, COLUMNS, ("id",)),
-            "set key_groups=64",
-            id="another number of key groups",
+            {1: [1, "a", "0.100"]},
+            id="positions that are switched off forget deletes",
         ),
         pytest.param(
             LAYOUT,
-            Layout(32, COLUMNS, ("id",)),
-            "has 64 key groups, and key_groups is 32.*start from a new checkpoint",
-            id="both numbers of key groups",
+            {1: (1, "scooter", "3.140")},
+            {},
+            of_columns("weight DECIMAL(10,3), id BIGINT, colour STRING"),
+            {1: ["3.140", 1, None]},
+            id="added, dropped and reordered columns",
         ),
         pytest.param(
-            LAYOUT, Layout(64, COLUMNS, ("name",)), r"primary key \(id\)", id="another key"
+            of_columns(TWO_TEXTS),
+            {1: (1, "of a", "of b")},
+            {},
+            of_columns("id BIGINT, b STRING, a STRING"),
+            {1: [1, "of b", "of a"]},
+            id="columns of one type that change places",
+        ),
+        *(
+            pytest.param(
+                of_columns(f"id BIGINT, x {was}"),
+                {1: (1, value)},
+                {},
+                of_columns(f"id BIGINT, x {now}"),
+                {1: [1, widened]},
+                id=f"{was} becomes {now}",
+            )
+            for was, now, value, widened in [
+                ("INT", "BIGINT", -(2**31), -(2**31)),
+                ("TINYINT", "SMALLINT", 127, 127),
+                ("FLOAT", "DOUBLE", 0.5, 0.5),
+                ("DECIMAL(10,3)", "DECIMAL(12,3)", "-1.250", "-1.250"),
+                ("DECIMAL(10,3)", "DECIMAL(12,5)", "1.250", "1.25000"),
+                ("VARCHAR(10)", "STRING", "é", "é"),
+                ("TIMESTAMP(3)", "TIMESTAMP(6)", 1_000, 1_000),
+            ]
         ),
     ],
 )
-def test_state_that_cannot_be_read_is_an_error_with_the_reason(layout, new_layout, text):
-    with pytest.raises(StateVersionError, match=text):
-        new_layout.decode(layout.encode(layout.empty()), 0)
+def test_another_layout_reads_old_state(old, rows, extras, new, expected):
+    data = old.encode(group_of(rows, old, **extras))
+    assert rows_of(new.decode(data, 0), new) == expected
+
+
+@pytest.mark.parametrize(
+    ("data", "layout", "column", "expected"),
+    [
+        pytest.param(
+            LAYOUT.encode(group_of(ONE_ROW)),
+            of_columns("id BIGINT, name STRING, weight DECIMAL(10,3)", with_ttl=True),
+            *("written", [5000]),
+            id="a TTL that is switched on starts now",
+        ),
+        pytest.param(
+            LAYOUT.encode(group_of(ONE_ROW)),
+            POSITIONED_ONLY,
+            *("epoch", [0]),
+            id="positions that are switched on accept the next change",
+        ),
+        pytest.param(
+            (FIXTURES / "v1" / "rows-with-ttl.bin").read_bytes(),
+            of_columns("id BIGINT, name STRING, weight DECIMAL(10,3)", with_ttl=True),
+            *("written", [1_700_000_000_123]),
+            id="version 1 has its processing times",
+        ),
+    ],
+)
+def test_old_state_has_times_and_positions(data, layout, column, expected):
+    assert layout.decode(data, 5000).extra(column).tolist() == expected
 
 
 def test_state_is_compressed_ascii_text():
@@ -221,12 +208,6 @@ def test_state_of_every_released_version_is_read(name):
     assert rows_of(layout.decode((FIXTURES / name).read_bytes(), 0)) == rows
 
 
-def test_state_of_version_1_has_its_processing_times():
-    assert WITH_TTL.decode((FIXTURES / "v1" / "rows-with-ttl.bin").read_bytes(), 0).extra(
-        "written"
-    ).tolist() == [1_700_000_000_123]
-
-
 @pytest.mark.parametrize("version", ["v2", "v3"])
 def test_state_has_its_positions(version):
     group = POSITIONED.decode(
@@ -248,6 +229,32 @@ def test_state_has_its_positions(version):
 test_error_texts = error_test(
     __file__,
     {
+        **{
+            f"a column of {was} cannot become one of {now}": lambda was=was, now=now: of_columns(
+                f"id BIGINT, x {now}"
+            ).decode(
+                of_columns(f"id BIGINT, x {was}").encode(
+                    group_of({1: (1, None)}, of_columns(f"id BIGINT, x {was}"))
+                ),
+                0,
+            )
+            for was, now in [
+                ("BIGINT", "INT"),
+                ("DOUBLE", "FLOAT"),
+                ("DECIMAL(10,3)", "DECIMAL(10,4)"),
+                ("DECIMAL(10,3)", "DECIMAL(12,2)"),
+                ("STRING", "BINARY"),
+                ("INT", "STRING"),
+                ("TIMESTAMP", "TIMESTAMP_NTZ"),
+                ("ARRAY<INT>", "ARRAY<BIGINT>"),
+            ]
+        },
+        "another number of key groups": partial(
+            Layout(32, COLUMNS, ("id",)).decode, LAYOUT.encode(LAYOUT.empty()), 0
+        ),
+        "another key": partial(
+            Layout(64, COLUMNS, ("name",)).decode, LAYOUT.encode(LAYOUT.empty()), 0
+        ),
         **{
             f"an unknown version is refused, {number}": lambda data=data: LAYOUT.decode(data, 0)
             for number, data in enumerate(

@@ -1,6 +1,7 @@
 """What the log of a Delta table, or an Iceberg table's snapshots, say about a query's last commit."""
 
 import json
+from functools import partial
 from random import Random
 from typing import Any
 
@@ -8,11 +9,9 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from cdc_formats.errors import MissingFieldError
 from normalize.change_feed import in_order
 from normalize.tables.batches import (
     Batch,
-    BatchOrderError,
     Record,
     digest_of,
     is_repeat,
@@ -28,7 +27,7 @@ from normalize.tables.commits import (
     TableState,
     whole_versions,
 )
-from normalize.tables.latest import ChangeOrderError
+from tests.support.error_texts import error_test
 from tests.support.examples import examples
 
 NOW = Batch("q", 7, "0000000a")
@@ -224,24 +223,6 @@ def test_new_and_repeated_micro_batches(record: Record | None, is_repeated: bool
     assert is_repeat(NOW, record, "t") == is_repeated
 
 
-@pytest.mark.parametrize(
-    ("record", "text"),
-    [
-        (Record(7, "0000000b"), "the table has this micro-batch with other offsets"),
-        (Record(8), "the table has the later micro-batch 8"),
-    ],
-)
-def test_error_names_both_causes_and_both_ways_out(record: Record, text: str) -> None:
-    with pytest.raises(BatchOrderError, match=text) as error:
-        is_repeat(NOW, record, "t")
-    for part in (
-        "another driver runs this checkpoint: stop all drivers but one",
-        "the checkpoint or the table was set back or restored: restore the newest checkpoint, or "
-        "start from a new one",
-    ):
-        assert part in str(error.value)
-
-
 def test_versions_increase_with_the_number_whatever_the_offsets() -> None:
     batches = [Batch("q", number, f"{2**32 - 1 - number:08x}") for number in (0, 1, 2, 2**31 - 1)]
     versions = list(map(version_of, batches))
@@ -311,18 +292,29 @@ def test_any_shuffle_of_a_feed_is_put_back(
     assert [row[2] for row in result] == sorted(row[2] for row in rows)
 
 
-@pytest.mark.parametrize("kinds", [REMOVES, ADDS, ("+I", "+I")])
-def test_two_additions_or_two_removals_of_a_key_have_no_order(kinds: tuple[str, str]) -> None:
-    changes = feed([(kinds[0], 1, 5, 0), (kinds[1], 1, 5, 1)], "id", "version", "offset")
-    with pytest.raises(ChangeOrderError, match=r"one key \['id'\] .* values in \['version'\]"):
-        in_order(changes, ["id"], ["version"])
+TWICE = {
+    kinds: feed([(kinds[0], 1, 5, 0), (kinds[1], 1, 5, 1)], "id", "version", "offset")
+    for kinds in (REMOVES, ADDS, ("+I", "+I"))
+}
+NULLS = feed([("+I", None, 5), ("+I", 1, None)], "id", "version")
+
+
+@pytest.mark.parametrize("changes", TWICE.values(), ids=str)
+def test_another_column_orders_two_additions_or_two_removals(changes: pa.Table) -> None:
     assert in_order(changes, ["id"], ["version", "offset"]).equals(changes)
     assert in_order(changes, ["id", "offset"], ["version"]).num_rows == 2
 
 
-def test_a_key_or_an_order_that_is_null() -> None:
-    changes = feed([("+I", None, 5), ("+I", 1, None)], "id", "version")
-    with pytest.raises(MissingFieldError, match="`id` is part of the primary key and is null"):
-        in_order(changes, ["id"], ["version"])
-    with pytest.raises(ChangeOrderError, match="version, which orders the changes, is NULL"):
-        in_order(changes.slice(1), ["id"], ["version"])
+test_error_texts = error_test(
+    __file__,
+    {
+        "the micro-batch with other offsets": partial(is_repeat, NOW, Record(7, "0000000b"), "t"),
+        "a later micro-batch": partial(is_repeat, NOW, Record(8), "t"),
+        **{
+            f"{kinds} of one key without an order": partial(in_order, changes, ["id"], ["version"])
+            for kinds, changes in TWICE.items()
+        },
+        "a key that is NULL": partial(in_order, NULLS, ["id"], ["version"]),
+        "an order that is NULL": partial(in_order, NULLS.slice(1), ["id"], ["version"]),
+    },
+)

@@ -2,7 +2,11 @@
 
 import json
 import sqlite3
+from collections.abc import Iterable
+from functools import partial
+from operator import attrgetter
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 import pytest
@@ -41,8 +45,9 @@ from bench.tpcc.results import (
     verdict,
 )
 from bench.tpcc.tables import TABLES
-from cdc_formats import get_format
+from cdc_formats import KeyedChange, get_format
 from demo.report import aligned
+from tests.support.error_texts import text_test
 
 MB = 1 << 20
 RIGHT = {"stock": Differences(100, 0, 0), "orders": Differences(20, 0, 0)}
@@ -93,6 +98,14 @@ READABLE = [
 def cells(lines, first=-1, last=None):
     """Return the cells of a table's last lines."""
     return [line.split() for line in list(lines)[first:last]]
+
+
+EIGHT = Run([MicroBatch(number, 100, 10.0 * number, 10.0 * number + 9) for number in range(8)], {})
+COUNTER = KindCounter()
+COUNTER.rows_until = {number: 150 * (number + 1) for number in range(8)}
+TIMES = "100 20 3 4"
+STAT = f"77 (a (b) c) S 5 77 77 0 -1 4194304 1 2 3 4 {TIMES} 20 0 1 0 123"
+JAVA = parsed(STAT, "java\0kafka.Kafka\0")
 
 
 FIGURES = {
@@ -223,6 +236,81 @@ FIGURES = {
         cells(aligned([["name", "rows"], ["a\x1b[31m", 5], [None, "1,234"], ["x" * 100, 12]]), 0),
         [["name", "rows"], [r"a\x1b[31m", "5"], ["NULL", "1,234"], ["x" * 57 + "...", "12"]],
     ),
+    "rates with the start and without": (
+        [round(rate, 3) for rate in (CAPTURED.whole_rate, CAPTURED.running_rate)],
+        [142.857, 180],
+    ),
+    "rates between shares": (
+        [round(CAPTURED.rate_between(*each)) for each in ((0.0, 0.1), (0.9, 1.0), (0.0, 1.0))],
+        [100, 300, 180],
+    ),
+    "a table of both sides and their ratio": (
+        [
+            " ".join(line)
+            for line in cells(
+                whole.table([whole.Comparison("canal-json", "heap", "plain", 1000, OURS, THEIRS)]),
+                0,
+            )
+            if line[:1] == ["canal-json"]
+        ],
+        [
+            "canal-json heap plain 500 1,000 0.50 500 1,000 250 | 1,000 1,000 1,000",
+            "canal-json heap plain 30.0 10.5 2.0 42.5 15.0 - 15.0",
+        ],
+    ),
+    "the measured part begins at the boundary": (
+        (EIGHT.messages, EIGHT.measured, COUNTER.rows_before(EIGHT)),
+        (800, EIGHT.batches[2:], 300),
+    ),
+    "a run of one micro-batch is measured whole": (
+        COUNTER.rows_before(Run(EIGHT.batches[:1], {})),
+        0,
+    ),
+    "a process whose name has spaces and parentheses": (
+        (JAVA.parent, JAVA.command, JAVA.seconds > 0),
+        (5, "java kafka.Kafka ", True),
+    ),
+    "the times of a process are added": (
+        round(parsed(STAT.replace(TIMES, "0 0 0 127"), "").seconds, 3),
+        round(JAVA.seconds, 3),
+    ),
+    "plain settings": (
+        settings_of("plain", "debezium-json"),
+        ({"decimal_handling_mode": "string"}, {}, "arrival"),
+    ),
+    "settings are the arguments of the reader": (
+        settings_of("metadata+validate+source", "debezium-json"),
+        (
+            {"decimal_handling_mode": "string", "validate": True},
+            {
+                "event_time": "source.timestamp",
+                "source_table": "source.table",
+                "kafka_partition": "partition",
+                "kafka_offset": "offset",
+            },
+            "source",
+        ),
+    ),
+    "the formats of a comparison": (
+        attrgetter("format", "flink", "state")(
+            parse(["--format", "canal-json,upsert-kafka", "--flink", "--state", "both"])
+        ),
+        (("canal-json", "upsert-kafka"), True, "both"),
+    ),
+    "the default format": (parse([]).format, ("debezium-json",)),
+    "the options of a capture": (
+        attrgetter("parallelism", "chunk_size", "flink")(capture.parse(["--parallelism", "1,2,8"])),
+        ((1, 2, 8), 8096, True),
+    ),
+    "what is killed": (
+        parse_tpcc(["live", "--kill", "driver,broker"]).kill,
+        ("driver", "broker"),
+    ),
+    "ways to copy": (parse_tpcc(["--ways", "hand,flink"]).ways, ("hand", "flink")),
+    "the folder of a recording": (
+        folder_of(parse_tpcc(["record", "--minutes", "0.5"])).name,
+        "mariadb-1-0.5",
+    ),
     "the width of aligned lines": (len({*map(len, aligned([["a", 1], ["bb", 12]]))}), 1),
 }
 """Each figure, and what it must be."""
@@ -231,22 +319,6 @@ FIGURES = {
 @pytest.mark.parametrize(("figure", "expected"), FIGURES.values(), ids=FIGURES)
 def test_figures(figure, expected):
     assert figure == expected
-
-
-def test_rates_with_the_start_and_without_and_between_shares():
-    assert (CAPTURED.whole_rate, CAPTURED.running_rate) == pytest.approx((1000 / 7, 900 / 5))
-    rates = [CAPTURED.rate_between(*each) for each in ((0.0, 0.1), (0.9, 1.0), (0.0, 1.0))]
-    assert rates == pytest.approx([100, 300, CAPTURED.running_rate])
-
-
-def test_the_table_has_both_sides_and_their_ratio():
-    comparison = whole.Comparison("canal-json", "heap", "plain", 1000, OURS, THEIRS)
-    text = "\n".join(whole.table([comparison]))
-    assert "of 1,000 messages" in text and "the last 750 messages" in text  # noqa: PT018
-    assert [" ".join(line.split()) for line in text.splitlines() if line.startswith("canal")] == [
-        "canal-json heap plain 500 1,000 0.50 500 1,000 250 | 1,000 1,000 1,000",
-        "canal-json heap plain 30.0 10.5 2.0 42.5 15.0 - 15.0",
-    ]
 
 
 @pytest.mark.parametrize(
@@ -286,28 +358,6 @@ def test_what_grows_or_differs_ends_the_run(check, right, wrong, text):
     check(right)
     with pytest.raises(SystemExit, match=text):
         check(wrong)
-
-
-@pytest.mark.parametrize("last", [(125, 100), (100, 125), (10, 10)])
-def test_flat_memory_is_printed_by_quarter(last, capsys):
-    peaks = [(1000, 900), (100, 100), (80, 70), last]
-    require_flat([(jvm * MB, python * MB) for jvm, python in peaks])
-    assert capsys.readouterr().out.splitlines() == [
-        f"peak memory of the JVM by quarter: 1,000, 100, 80, {last[0]} MB",
-        f"peak memory of the Python workers by quarter: 900, 100, 70, {last[1]} MB",
-    ]
-
-
-def test_options():
-    options = parse(["--format", "canal-json,upsert-kafka", "--flink", "--state", "both"])
-    formats = ("canal-json", "upsert-kafka")
-    assert (options.format, options.flink, options.state) == (formats, True, "both")
-    assert parse([]).format == ("debezium-json",)
-    captured = capture.parse(["--parallelism", "1,2,8"])
-    assert (captured.parallelism, captured.chunk_size, captured.flink) == ((1, 2, 8), 8096, True)
-    assert parse_tpcc(["live", "--kill", "driver,broker"]).kill == ("driver", "broker")
-    assert parse_tpcc(["--ways", "hand,flink"]).ways == ("hand", "flink")
-    assert folder_of(parse_tpcc(["record", "--minutes", "0.5"])).name == "mariadb-1-0.5"
 
 
 @pytest.mark.parametrize(
@@ -374,19 +424,20 @@ def test_parse_refuses_invalid_combinations(arguments, text, capsys):
     assert text in capsys.readouterr().err
 
 
+def of_upserts(changes: Iterable[KeyedChange]) -> dict[Any, Any]:
+    """Return the rows that are left by key."""
+    rows = {change.key[0]: change.row for change in changes}
+    return {key: row for key, row in rows.items() if row is not None}
+
+
 @pytest.mark.parametrize("format", FORMATS)
 def test_records_decode_to_the_expected_table(format):
-    expected = Expected()
-    producer = producer_of(format)
+    expected, producer = Expected(), producer_of(format)
     upserts = get_format(format, **producer.options).decoder(SCHEMA, unique_key=["id"]).upserts
-    table = {}
-    for record in records(producer, 2_000, 100, expected):
-        for change in upserts(record.key, record.value):
-            (key,) = change.key
-            assert record.partition == key % PARTITIONS
-            table.pop(key, None)
-            if change.row is not None:
-                table[key] = change.row
+    made = list(records(producer, 2_000, 100, expected))
+    changes = [(each, change) for each in made for change in upserts(each.key, each.value)]
+    assert all(each.partition == change.key[0] % PARTITIONS for each, change in changes)
+    table = of_upserts(change for _, change in changes)
     assert {key: row[1] for key, row in table.items()} == {
         key: row[1] for key, row in expected.table.items()
     }
@@ -396,47 +447,23 @@ def test_records_decode_to_the_expected_table(format):
 
 def test_expected_counts_by_source_order_drop_redeliveries():
     arrival, source = Expected(), Expected("source")
-    redelivered = [(1, 7, ("a",)), (2, 7, ("b",)), (1, 7, ("a",)), (3, 7, None), (2, 7, ("b",))]
-    for number, key, after in redelivered:
-        arrival.take(number, key, after)
-        source.take(number, key, after)
+    for change in [(1, 7, ("a",)), (2, 7, ("b",)), (1, 7, ("a",)), (3, 7, None), (2, 7, ("b",))]:
+        arrival.take(*change)
+        source.take(*change)
     assert arrival.rows == {"+I": 2, "-U": 2, "+U": 2, "-D": 1}
     assert (source.rows, source.table) == ({"+I": 1, "-U": 1, "+U": 1, "-D": 1}, {})
-
-
-def test_settings_are_the_arguments_of_the_reader():
-    plain = settings_of("plain", "debezium-json")
-    assert plain == ({"decimal_handling_mode": "string"}, {}, "arrival")
-    assert settings_of("metadata+validate+source", "debezium-json") == (
-        {"decimal_handling_mode": "string", "validate": True},
-        {
-            "event_time": "source.timestamp",
-            "source_table": "source.table",
-            "kafka_partition": "partition",
-            "kafka_offset": "offset",
-        },
-        "source",
-    )
-
-
-def test_measured_part_begins_at_the_boundary():
-    batches = [MicroBatch(number, 100, 10.0 * number, 10.0 * number + 9) for number in range(8)]
-    run, counter = Run(batches, {}), KindCounter()
-    assert (run.messages, run.measured) == (800, batches[2:])
-    counter.rows_until = {number: 150 * (number + 1) for number in range(8)}
-    assert (counter.rows_before(run), counter.rows_before(Run(batches[:1], {}))) == (300, 0)
 
 
 def test_messages_of_many_tables_decode_to_the_expected_versions():
     source = Source("shop", 2, 3)
     messages = [*source.inserts(), *(source.update() for _ in range(16)), *source.burst(2)]
-    decoder = get_format("debezium-json").decoder(
-        "id INT, version INT, amount STRING", unique_key=["id"]
-    )
-    rows = {}
-    for topic, key, value, _ in messages:
-        for change in decoder.upserts(key, value):
-            rows[topic, change.key[0]] = change.row
+    format = get_format("debezium-json")
+    decoder = format.decoder("id INT, version INT, amount STRING", unique_key=["id"])
+    rows = {
+        (topic, change.row[0]): change.row
+        for topic, key, value, _ in messages
+        for change in decoder.upserts(key, value)
+    }
     assert rows == {
         (topic, row): (row, version, f"{version}.50")
         for (topic, row), version in source.versions.items()
@@ -457,51 +484,42 @@ class _State:
 
 
 def test_changes_by_hand_of_a_key():
-    names = ["offset", "op", *by_hand.NAMES]
-
-    def event(offset, op, name):
-        return (offset, op, 1, name, "e", "c", 1, 2, 3, True)
-
-    def changes(state, *frames):
-        frames = iter([pd.DataFrame(frame, columns=names) for frame in frames])
-        (result,) = by_hand.changes_of_key((1,), frames, state)
-        return [(row.row_kind, row.name) for row in result.itertuples(index=False)]
-
-    state = _State()
-    assert changes(state, [event(2, "u", "b"), event(3, "u", "b")], [event(1, "c", "a")]) == [
-        ("+I", "a"),
-        ("-U", "a"),
-        ("+U", "b"),
+    state, names = _State(), ["offset", "op", *by_hand.NAMES]
+    batches = [
+        ([[(2, "u", "b"), (3, "u", "b")], [(1, "c", "a")]], ["+I a", "-U a", "+U b"]),
+        ([[(4, "d", "b"), (5, "d", "b"), (6, "c", "x")]], ["-D b", "+I x"]),
+        ([[(7, "d", "x")]], ["-D x"]),
     ]
-    assert changes(state, [event(4, "d", "b"), event(5, "d", "b"), event(6, "c", "x")]) == [
-        ("-D", "b"),
-        ("+I", "x"),
-    ]
-    assert changes(state, [event(7, "d", "x")]) == [("-D", "x")]
+    for frames, expected in batches:
+        rows = [
+            [(offset, op, 1, name, "e", "c", 1, 2, 3, True) for offset, op, name in frame]
+            for frame in frames
+        ]
+        tables = iter([pd.DataFrame(frame, columns=names) for frame in rows])
+        (result,) = by_hand.changes_of_key((1,), tables, state)
+        changes = [f"{row.row_kind} {row.name}" for row in result.itertuples(index=False)]
+        assert changes == expected
     assert not state.exists
 
 
 def test_statements_of_flink():
-    two_formats = "'connector' = 'upsert-kafka', 'key.format' = 'json', 'value.format' = 'json'"
-    assert two_formats in flink.source_table("upsert-kafka", "a:1", "t")
-    debezium = flink.source_table("debezium-json", "a:1", "t")
-    assert "'connector' = 'kafka', 'format' = 'debezium-json'" in debezium
-    assert "updated_at TIMESTAMP(3)" in debezium
-    assert 'name="mysql-connector-j"' in ivy_module()
-    assert "secret" not in repr(CaptureSource("db", 3306, "cdc", "secret"))
     lines = list(statements("broker:1", "jdbc:postgresql://h/d", "me", "it's"))
     assert len(lines) == 3 * len(TABLES)
     assert not [line for line in lines if "\n" in line]
-    history = (
-        ("CREATE TABLE from_history (h_id BIGINT, ", "h_date BIGINT, ", "'topic' = 'tpcc.history'"),
-        ("h_date TIMESTAMP(3), ", "PRIMARY KEY (h_id) NOT ENFORCED", "'password' = 'it''s'"),
-        (
-            "INSERT INTO into_history SELECT h_id, h_c_id, ",
-            "CAST(TO_TIMESTAMP_LTZ(h_date, 3) AS TIMESTAMP(3)), h_amount",
+    assert "secret" not in repr(CaptureSource("db", 3306, "cdc", "secret"))
+
+
+test_texts = text_test(
+    __file__,
+    {
+        "a source of upserts in Flink": partial(flink.source_table, "upsert-kafka", "a:1", "t"),
+        "a source of Debezium in Flink": partial(flink.source_table, "debezium-json", "a:1", "t"),
+        "Flink CDC's packages": ivy_module,
+        "Flink's copy of a table": lambda: "\n".join(
+            [*statements("broker:1", "jdbc:postgresql://h/d", "me", "it's")][9:12]
         ),
-    )
-    for line, texts in zip(lines[9:12], history, strict=True):
-        assert [text for text in texts if text not in line] == []
+    },
+)
 
 
 def test_costs_are_measured_in_turns_after_warm_up():
@@ -511,13 +529,14 @@ def test_costs_are_measured_in_turns_after_warm_up():
     assert turns == ["read", "decode"] * 2
 
 
-def test_parsed_process_name_with_spaces_and_parentheses():
-    times = "100 20 3 4"
-    stat = f"77 (a (b) c) S 5 77 77 0 -1 4194304 1 2 3 4 {times} 20 0 1 0 123"
-    process = parsed(stat, "java\0kafka.Kafka\0")
-    assert (process.parent, process.command) == (5, "java kafka.Kafka ")
-    assert process.seconds > 0
-    assert process.seconds == pytest.approx(parsed(stat.replace(times, "0 0 0 127"), "").seconds)
+@pytest.mark.parametrize("last", [(125, 100), (100, 125), (10, 10)])
+def test_flat_memory_is_printed_by_quarter(last, capsys):
+    peaks = [(1000, 900), (100, 100), (80, 70), last]
+    require_flat([(jvm * MB, python * MB) for jvm, python in peaks])
+    assert capsys.readouterr().out.splitlines() == [
+        f"peak memory of the JVM by quarter: 1,000, 100, 80, {last[0]} MB",
+        f"peak memory of the Python workers by quarter: 900, 100, 70, {last[1]} MB",
+    ]
 
 
 ORDERS = 2102

@@ -2,6 +2,7 @@
 
 import json
 import random
+from functools import partial
 from io import BytesIO
 from typing import Any
 
@@ -134,13 +135,6 @@ def test_text_is_a_time_only_if_every_value_is_iso_text(values: list, expected: 
     assert type_of(*values) == expected
 
 
-def test_examples_are_shown_on_request_and_shortened() -> None:
-    assert of_values("secret").evidence[1].examples == ()
-    messages = [{"op": "+I", "data": {"x": value}} for value in ("a", None, "a", "b" * 100, "c")]
-    assert infer(messages, examples=2).evidence[0].examples == ("a", "b" * 40 + "...")
-    assert "secret" not in str(of_values("secret"))
-
-
 # --------------------------------------------------------------------------------------------------
 # declarations
 
@@ -173,50 +167,6 @@ def block(
 ID = {"type": "int32", "optional": False, "field": "id"}
 
 
-@pytest.mark.parametrize(
-    ("connector", "noted"),
-    [("mysql", True), ("mariadb", True), ("postgresql", False), ("sqlserver", False)],
-)
-def test_numbers_and_base64_get_a_note_on_unsigned_types_if_the_source_has_them(
-    connector: str, noted: bool
-) -> None:
-    flat = infer(
-        [{"n": -1, "p": "AP//////////", "__op": "c", "__connector": connector}],
-        "debezium-flat-json",
-        [b'{"n": -1}'],
-    )
-    source = {"connector": connector}
-    bare = infer(
-        [{"op": "c", "after": {"n": -1, "p": "AP//////////"}, "source": source}],
-        "debezium-json",
-        [b'{"n": -1}'],
-    )
-    for inferred in (flat, bare):
-        assert inferred.ddl == "n BIGINT NOT NULL, p STRING"
-        long, precise = (" ".join(each.notes) for each in inferred.evidence)
-        assert ("bigint_unsigned_handling_mode='long'" in long) is noted
-        assert ("bigint_unsigned_handling_mode='precise'" in precise) is noted
-        assert "decimal_handling_mode='precise'" in precise
-    long_text = infer(
-        [{"op": "c", "after": {"n": 1, "p": "AP//////////AP//////////"}, "source": source}],
-        "debezium-json",
-    )
-    assert "bigint_unsigned_handling_mode" not in " ".join(long_text.evidence[1].notes)
-
-
-def test_columns_that_differ_by_case_alone_are_no_fault_of_the_producer() -> None:
-    messages = [canal(None, {"id": "1", "K1": "x"}), canal(None, {"id": "2", "k1": "y"})]
-    inferred = infer(messages, "canal-json")
-    assert inferred.same_but_for_case == ("k1", "K1")
-    (note,) = inferred.notes
-    assert note.startswith("columns k1 and K1 differ by case alone, as after a column was renamed")
-    (table,) = profile_records(
-        sample(*((None, json.dumps(message).encode()) for message in messages))
-    ).tables
-    assert (table.schema, table.reason) == (None, note)
-    assert infer(messages[:1], "canal-json").notes == ()
-
-
 def canal(mysql: dict | None, row: dict, **more) -> dict:
     return {
         "type": "INSERT",
@@ -229,113 +179,8 @@ def canal(mysql: dict | None, row: dict, **more) -> dict:
     }
 
 
-@pytest.mark.parametrize(
-    ("mysql", "expected"),
-    [
-        ("point", "BINARY"),
-        ("LINESTRING", "BINARY"),
-        ("polygon", "BINARY"),
-        ("multipoint", "BINARY"),
-        ("multilinestring", "BINARY"),
-        ("multipolygon", "BINARY"),
-        ("geometrycollection", "BINARY"),
-        ("geomcollection", "BINARY"),
-        ("geometry", "BINARY"),
-        ("SERIAL", "DECIMAL(20,0)"),
-        ("INT8 unsigned", "DECIMAL(20,0)"),
-        ("int2(4)", "SMALLINT"),
-        ("float8", "DOUBLE"),
-    ],
-)
-def test_canal_types_of_statements(mysql: str, expected: str) -> None:
-    inferred = infer([canal({"x": mysql}, {"x": "1"})], "canal-json")
-    assert (str(inferred.columns[0].type), inferred.evidence[0].certainty) == (
-        expected,
-        "mysqlType",
-    )
-
-
-@pytest.mark.parametrize(
-    ("key", "more", "expected"),
-    [
-        (b'{"database":"d","table":"t","pk.id":1,"pk.part":"x"}', {}, ("Id", "part")),
-        (b'["d","t",[{"Id":1},{"part":"x"}]]', {}, ("Id", "part")),
-        (b'{"database":"d","table":"t","_uuid":"x"}', {}, ()),
-        (b"any text", {}, ()),
-        (None, {"primary_key_columns": ["Id"]}, ("Id",)),
-        (None, {"primary_key_columns": []}, ()),
-    ],
-)
-def test_maxwell_primary_key(key: bytes | None, more: dict, expected: tuple) -> None:
-    message = {
-        "type": "insert",
-        "database": "d",
-        "table": "t",
-        "data": {"Id": 1, "part": "x"},
-        **more,
-    }
-    assert infer([message], "maxwell-json", [key]).primary_key == expected
-
-
 # --------------------------------------------------------------------------------------------------
 # the sample
-
-
-def test_to_dict_returns_json_values() -> None:
-    inferred = infer([canal({"id": "int"}, {"id": "1", "name": "ab"})], "canal-json", examples=1)
-    assert json.loads(json.dumps(inferred.to_dict())) == {
-        "format": "canal-json",
-        "schema": "id INT NOT NULL, name STRING",
-        "primary_key": ["id"],
-        "primary_key_reason": "pkNames, in 1 records",
-        "format_options": {},
-        "option_reasons": {},
-        "tables": ["d.t"],
-        "records": 1,
-        "rows": 1,
-        "ignored": {},
-        "columns": [
-            {
-                "name": "id",
-                "type": "INT",
-                "nullable": False,
-                "certainty": "mysqlType",
-                "source_type": "int",
-                "seen": {"string": 1},
-                "lengths": [1, 1],
-                "examples": ["1"],
-                "notes": [],
-                "questions": [],
-                "comment": "",
-            },
-            {
-                "name": "name",
-                "type": "STRING",
-                "nullable": True,
-                "certainty": "values",
-                "source_type": "",
-                "seen": {"string": 1},
-                "lengths": [2, 2],
-                "examples": ["ab"],
-                "notes": [],
-                "questions": [],
-                "comment": "",
-            },
-        ],
-        "notes": [],
-    }
-
-
-def test_the_text_shows_the_schema_and_the_evidence() -> None:
-    inferred = infer(
-        [canal({"id": "int"}, {"id": "1", "name": "ab"}), {"type": "TRUNCATE"}], "canal-json"
-    )
-    assert str(inferred).splitlines() == [
-        "canal-json: 1 rows of d.t in 2 records",
-        "  id INT NOT NULL: mysqlType: int; 1 string of 1 to 1 characters",
-        "  name STRING: guessed from values; 1 string of 2 to 2 characters",
-        "primary key (id): pkNames, in 1 records",
-    ]
 
 
 @pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda scenario: scenario.name)
@@ -447,16 +292,6 @@ def test_any_sample_gives_a_schema_or_an_inference_error(identifier: str) -> Non
         assert str(inferred)
 
 
-@pytest.mark.parametrize("part", ["[", '{"a":'])
-def test_values_that_are_nested_deeply_are_text(part: str) -> None:
-    deep = part * 300 + "1" + ("]" if part == "[" else "}") * 300
-    inferred = infer_schema(
-        [(None, b'{"op":"+I","data":{"x":%s}}' % deep.encode())], format="changelog-json"
-    )
-    assert str(inferred.columns[0].type).count("<") == 20
-    assert inferred.notes == ()
-
-
 # --------------------------------------------------------------------------------------------------
 # Columns from Avro and Connect schemas, and from registry schemas that a sample's records name
 URL = "mock://infer"
@@ -522,48 +357,6 @@ def test_column_of_an_avro_type(avro: Any, expected: str) -> None:
     assert column(avro) == expected
 
 
-def test_a_connect_doc_is_the_comment_of_its_column() -> None:
-    name = {"type": "string", "connect.doc": "the part's name"}
-    number = record(
-        {"name": "scale", "type": "int"},
-        name="VariableScaleDecimal",
-        **{"connect.name": "io.debezium.data.VariableScaleDecimal", "connect.doc": "of the type"},
-    )
-    fields = [("name", ["null", name]), ("n", number), ("id", "int")]
-    schema = AvroSchema(record(*({"name": each, "type": kind} for each, kind in fields)))
-    assert [each.comment for each in avro_columns(schema)] == ["the part's name", "", ""]
-
-
-def test_mysql_times_of_an_envelope_are_intervals_by_the_namespace_of_its_source() -> None:
-    time = {"name": "t", "type": {"type": "long", "connect.name": "io.debezium.time.MicroTime"}}
-    source = record(
-        {"name": "db", "type": "string"}, name="Source", namespace="io.debezium.connector.mysql"
-    )
-    before, op = (
-        {"name": "before", "type": ["null", record(time)]},
-        {"name": "op", "type": "string"},
-    )
-    envelope = record(
-        before,
-        {"name": "after", "type": ["null", "Value"]},
-        {"name": "source", "type": source},
-        op,
-        name="Envelope",
-        namespace="a.b",
-    )
-    assert [str(each.column) for each in avro_columns(AvroSchema(envelope))] == [
-        "t INTERVAL DAY TO SECOND NOT NULL"
-    ]
-
-
-def test_a_type_may_be_defined_by_another_schema() -> None:
-    price = {"type": "fixed", "size": 9, "name": "a.Price", "logicalType": "decimal"}
-    price |= {"precision": 5, "scale": 1}
-    schema = record({"name": "x", "type": "Price"}, namespace="a")
-    (declared,) = avro_columns(AvroSchema(schema, [price]))
-    assert str(declared.column) == "x DECIMAL(5,1) NOT NULL"
-
-
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
@@ -595,11 +388,6 @@ def test_canal_type(text: str, expected: str) -> None:
     assert str(canal_type(text, zoned=False)[0]) == expected
 
 
-def test_unknown_jdbc_types() -> None:
-    assert jdbc_type(2004) is None
-    assert str(jdbc_type(91)) == "DATE"
-
-
 # --------------------------------------------------------------------------------------------------
 # from a registry
 
@@ -618,35 +406,6 @@ ROW = record(
     {"name": "id", "type": "int"},
     {"name": "at", "type": ["null", {"type": "long", "logicalType": "timestamp-millis"}]},
 )
-
-
-@pytest.mark.parametrize(
-    "options", [{}, {"value_fields_include": "EXCEPT_KEY", "key_fields_prefix": "k_"}]
-)
-def test_columns_of_an_avro_key_that_the_value_lacks(options: dict[str, str]) -> None:
-    row = record({"name": "name", "type": ["null", "string"]})
-    key = avro_bytes("apart-key", KEY, {"id": 1})
-    records = [(key, avro_bytes("apart-value", row, {"name": "bolt"}), ()), (key, None, ())]
-    registry = {
-        "key_format": "avro-confluent",
-        "value_format": "avro-confluent",
-        "avro_confluent_url": URL,
-    }
-    inferred = infer_schema(records, format="upsert-kafka", **registry, **options)
-    name = options.get("key_fields_prefix", "") + "id"
-    assert (inferred.ddl, inferred.primary_key, inferred.notes) == (
-        f"{name} INT NOT NULL, name STRING",
-        (name,),
-        (),
-    )
-    assert {each.certainty for each in inferred.evidence} == {"schema registry"}
-    decoder = get_format("upsert-kafka", **registry, **options).decoder(
-        inferred.columns, unique_key=inferred.primary_key
-    )
-    assert [decoder.upserts(*each)[0].row for each in records] == [(1, "bolt"), None]
-    sampled = [SampledRecord("apart", 0, offset, 0, *each) for offset, each in enumerate(records)]
-    (table,) = profile_records(sampled, url=URL, **options).tables
-    assert (table.schema.ddl, table.primary_key) == (inferred.ddl, inferred.primary_key)
 
 
 def envelope(row: dict) -> dict:
@@ -684,36 +443,6 @@ OP = {"name": "op", "type": "string"}
 
 def register(subject: str, schema: Any) -> None:
     Registry(url=URL).client.confluent.register_schema(subject, Schema(json.dumps(schema), "AVRO"))
-
-
-def test_a_subject_gives_the_columns_and_the_primary_key() -> None:
-    row = record({"name": "id", "type": "long"}, {"name": "price", "type": ["null", "double"]})
-    old = record(
-        {"name": "before", "type": ["null", row]},
-        {"name": "after", "type": ["null", "Value"]},
-        OP,
-        name="Envelope",
-    )
-    wider = record(
-        *row["fields"], {"name": "since", "type": ["null", {"type": "int", "logicalType": "date"}]}
-    )
-    new = record(
-        {"name": "before", "type": ["null", wider]},
-        {"name": "after", "type": ["null", "Value"]},
-        OP,
-        name="Envelope",
-    )
-    register("shop.parts-value", old)
-    inferred = infer_subject("shop.parts-value", format="debezium-avro-confluent", url=URL)
-    assert (inferred.ddl, inferred.primary_key) == ("id BIGINT NOT NULL, price DOUBLE", ())
-    register("shop.parts-value", new)
-    register("shop.parts-key", record({"name": "id", "type": "long"}, name="Key"))
-    inferred = infer_subject("shop.parts-value", format="debezium-avro-confluent", url=URL)
-    assert (inferred.ddl, inferred.primary_key) == (
-        "id BIGINT NOT NULL, price DOUBLE, since DATE",
-        ("id",),
-    )
-    assert "id BIGINT NOT NULL: schema registry" in str(inferred)
 
 
 # --------------------------------------------------------------------------------------------------
@@ -774,6 +503,73 @@ def avro_upserts(row: dict, value: dict, key_format: str, **options: Any) -> Inf
     )
 
 
+def with_numbers(format: str, connector: str, **more: Any) -> InferredSchema:
+    """Infer the schema of a negative number and of base64 that may be an unsigned BIGINT."""
+    row = {"n": -1, "p": "AP//////////", **more}
+    event = {"op": "c", "after": row, "source": {"connector": connector}}
+    flat = {**row, "__op": "c", "__connector": connector}
+    return infer([event if format == "debezium-json" else flat], format, [b'{"n": -1}'])
+
+
+def keyed_by_maxwell(key: bytes | None, **more: Any) -> InferredSchema:
+    row = {"type": "insert", "database": "d", "table": "t", "data": {"Id": 1, "part": "x"}}
+    return infer([{**row, **more}], "maxwell-json", [key])
+
+
+def of_avro(schema: Any, *others: Any) -> list[tuple[str, str]]:
+    """Return the columns of a schema, with their comments."""
+    declared = avro_columns(AvroSchema(schema, others))
+    return [(str(each.column), each.comment) for each in declared]
+
+
+def of_subject(*versions: dict) -> InferredSchema:
+    """Infer the columns of a subject whose rows have these versions of their schema."""
+    subject = f"shop.parts{len(versions)}"
+    for version in versions:
+        register(f"{subject}-value", envelope(version))
+    if len(versions) > 1:
+        register(f"{subject}-key", record({"name": "id", "type": "long"}, name="Key"))
+    return infer_subject(f"{subject}-value", format="debezium-avro-confluent", url=URL)
+
+
+def key_apart(**options: str) -> str:
+    """Return what is inferred and read of rows in Avro whose key the value lacks."""
+    row = record({"name": "name", "type": ["null", "string"]})
+    key = avro_bytes("apart-key", KEY, {"id": 1})
+    records = [(key, avro_bytes("apart-value", row, {"name": "bolt"}), ()), (key, None, ())]
+    both = {"key_format": "avro-confluent", "value_format": "avro-confluent"}
+    format = get_format("upsert-kafka", **both, avro_confluent_url=URL, **options)
+    inferred = infer_schema(records, format=format)
+    decoder = format.decoder(inferred.columns, unique_key=inferred.primary_key)
+    rows = [decoder.upserts(*each)[0].row for each in records]
+    sampled = [SampledRecord("apart", 0, offset, 0, *each) for offset, each in enumerate(records)]
+    (table,) = profile_records(sampled, url=URL, **options).tables
+    return f"{inferred}\n{rows}\n{table.schema.ddl} {table.primary_key}"
+
+
+DIFFERENT_CASE = [canal(None, {"id": "1", "K1": "x"}), canal(None, {"id": "2", "k1": "y"})]
+NAMED_TEXTS = [{"op": "+I", "data": {"x": text}} for text in ("a", None, "a", "b" * 100, "c")]
+COMMENTED = {"type": "string", "connect.doc": "the part's name"}
+VARIABLE = {"connect.name": "io.debezium.data.VariableScaleDecimal", "connect.doc": "of the type"}
+SCALE = record({"name": "scale", "type": "int"}, name="VariableScaleDecimal", **VARIABLE)
+MICRO_TIME = {"type": "long", "connect.name": "io.debezium.time.MicroTime"}
+PRICE = {"type": "fixed", "size": 9, "name": "a.Price", "logicalType": "decimal"}
+PART = record({"name": "id", "type": "long"}, {"name": "price", "type": ["null", "double"]})
+SINCE = {"name": "since", "type": ["null", {"type": "int", "logicalType": "date"}]}
+AFTER_DMS = {"id": 2, "name": "bike", "weight": 9.5}
+
+
+def of_dms(*rows: dict, operation: str = "update", **options: Any) -> InferredSchema:
+    metadata = {"record-type": "data", "schema-name": "shop", "table-name": "products"}
+    messages = [{"data": row, "metadata": {**metadata, "operation": operation}} for row in rows]
+    return infer(messages, "dms-json", **options)
+
+
+BARE_OF_COCKROACHDB = [
+    (b"[1]", b'{"id":1,"name":"a","__crdb__":{"updated":"1532377312562986715.0000000000"}}'),
+    (b"[2]", b'{"id":2,"name":"b","__crdb__":{"updated":"1532377312562986716.0000000000"}}'),
+    (None, b'{"__crdb__":{"resolved":"1532377312562986717.0000000000"}}'),
+]
 MARK = "__debezium_unavailable_value"
 NUMBER = {"type": "int64", "optional": False, "field": "id"}
 TIME = {"type": "int64", "optional": True, "name": "io.debezium.time.MicroTime", "field": "t"}
@@ -818,6 +614,137 @@ DOCUMENT = {
 test_texts = text_test(
     __file__,
     {
+        **{
+            f"a number and base64 of {connector} in {format}": partial(
+                with_numbers, format, connector
+            )
+            for connector in ("mysql", "mariadb", "postgresql", "sqlserver")
+            for format in ("debezium-flat-json", "debezium-json")
+        },
+        "base64 of more than 64 bits": partial(
+            with_numbers, "debezium-json", "mysql", p="AP//////////AP//////////"
+        ),
+        "columns that differ by case alone": lambda: infer(DIFFERENT_CASE, "canal-json"),
+        "columns that differ by case alone in a profile": lambda: [
+            (each.schema, each.reason)
+            for each in profile_records(
+                sample(*((None, json.dumps(each).encode()) for each in DIFFERENT_CASE))
+            ).tables
+        ],
+        "a column of one case": lambda: infer(DIFFERENT_CASE[:1], "canal-json").notes,
+        "as JSON": lambda: json.dumps(
+            infer(
+                [canal({"id": "int"}, {"id": "1", "name": "ab"})], "canal-json", examples=1
+            ).to_dict()
+        ),
+        "types and values of two records": lambda: infer(
+            [canal({"id": "int"}, {"id": "1", "name": "ab"}), {"type": "TRUNCATE"}], "canal-json"
+        ),
+        "examples": lambda: infer(NAMED_TEXTS, examples=2).evidence[0].examples,
+        "no examples": lambda: of_values("secret").evidence[1].examples,
+        "text without examples": lambda: of_values("secret"),
+        **{
+            f"values that are nested deeply, {part}": partial(
+                raw, part * 300 + "1" + ("]" if part == "[" else "}") * 300
+            )
+            for part in ("[", '{"a":')
+        },
+        "comments of columns": partial(
+            of_avro,
+            record(
+                {"name": "name", "type": ["null", COMMENTED]},
+                {"name": "n", "type": SCALE},
+                {"name": "id", "type": "int"},
+            ),
+        ),
+        "times of MySQL by the namespace of an envelope's source": lambda: of_avro(
+            envelope(record({"name": "t", "type": MICRO_TIME}))
+        ),
+        "a type that another schema defines": partial(
+            of_avro,
+            record({"name": "x", "type": "Price"}, namespace="a"),
+            {**PRICE, "precision": 5, "scale": 1},
+        ),
+        "a subject without a key": partial(of_subject, PART),
+        "a subject with a key, whose schema is wider": lambda: of_subject(
+            PART, record(*PART["fields"], SINCE)
+        ),
+        "a key in Avro that the value lacks": key_apart,
+        "a key in Avro with a prefix": lambda: key_apart(**UPSERT),
+        **{
+            f"the key of Maxwell, {key!r} {more}": partial(keyed_by_maxwell, key, **more)
+            for key, more in [
+                (b'{"database":"d","table":"t","pk.id":1,"pk.part":"x"}', {}),
+                (b'["d","t",[{"Id":1},{"part":"x"}]]', {}),
+                (b'{"database":"d","table":"t","_uuid":"x"}', {}),
+                (b"any text", {}),
+                (None, {"primary_key_columns": ["Id"]}),
+                (None, {"primary_key_columns": []}),
+            ]
+        },
+        **{
+            f"a column of MySQL's {kind}": lambda kind=kind: infer(
+                [canal({"x": kind}, {"x": "1"})], "canal-json"
+            )
+            for kind in (
+                *("point", "LINESTRING", "polygon", "multipoint", "multilinestring"),
+                *("multipolygon", "geometrycollection", "geomcollection", "geometry"),
+                *("SERIAL", "INT8 unsigned", "int2(4)", "float8"),
+            )
+        },
+        "an unknown type of JDBC": partial(jdbc_type, 2004),
+        "a known type of JDBC": partial(jdbc_type, 91),
+        # The new note is NULL, which is left out.
+        "a before-image among the columns of DMS": lambda: of_dms(
+            AFTER_DMS, {**AFTER_DMS, "BI_id": 1, "BI_note": "old"}
+        ).to_dict(),
+        "a before-image of DMS in a profile": lambda: [
+            (each.ddl, each.options, each.before.updates, each.before.updates_with)
+            for each in profile_records(
+                sample(
+                    (
+                        None,
+                        json.dumps(
+                            {
+                                "data": {**AFTER_DMS, "BI_id": 1, "BI_note": "old"},
+                                "metadata": {"record-type": "data", "operation": "update"},
+                            }
+                        ).encode(),
+                    )
+                )
+            ).tables
+        ],
+        "a column of DMS with the prefix of before-images": lambda: of_dms(
+            {"id": 1, "BI_note": "x"}
+        ),
+        "a column of DMS with the prefix next to a before-image": lambda: of_dms(
+            {**AFTER_DMS, "BI_id": 1}, before_image_field="before-image"
+        ),
+        "a field of GoldenGate's that marks a missing column": lambda: infer(
+            [
+                {
+                    "op_type": "I",
+                    "before": None,
+                    "after": {"id": 1, "id_isMissing": False, "n": None, "n_isMissing": missing},
+                }
+                for missing in (True, False)
+            ],
+            "ogg-json",
+        ),
+        **{
+            f"the schema of the scenario {name} in {format}": partial(vector_of, name, format)
+            for name, format in [
+                ("mongodb", "mongodb-json"),
+                ("mongodb", "debezium-mongodb-json"),
+                ("product", "cockroachdb-json"),
+            ]
+        },
+        "bare messages of CockroachDB": partial(
+            infer_schema, BARE_OF_COCKROACHDB, format="cockroachdb-json"
+        ),
+        "the format of bare messages of CockroachDB": lambda: (
+            profile_records(sample(*BARE_OF_COCKROACHDB)).format
+        ),
         "a unit is not guessed": lambda: of_values(UNIT, UNIT + 1, format="debezium-json"),
         "a number without a unit": lambda: of_values(UNIT),
         "base64 may be a decimal": lambda: of_values("DEQ=", "ai8=", format="debezium-json"),

@@ -6,6 +6,7 @@ import struct
 from datetime import date, datetime, timedelta, timezone
 from decimal import ROUND_HALF_UP, Decimal, localcontext
 from fractions import Fraction
+from functools import partial
 from itertools import product
 from typing import Any
 from zoneinfo import ZoneInfo
@@ -15,7 +16,6 @@ from hypothesis import given, settings, strategies as st
 
 from cdc_formats import ABSENT, Column, Handling, columns, get_format, to_ddl
 from cdc_formats.decoding.rows import RowConverter, undeclared
-from cdc_formats.errors import FormatOptionError, SchemaError
 from cdc_formats.values.handling import ConversionError
 from cdc_formats.values.json_reader import read_json
 from cdc_formats.values.nested import NESTED_TYPES
@@ -23,8 +23,7 @@ from cdc_formats.values.numbers import INTEGER_BITS, decimal_text, shortest
 from cdc_formats.values.schema import TYPE_NAMES, SqlType, backquoted, name_parts
 from cdc_formats.values.times import epoch_unit
 from cdc_formats.values.types import TYPES, converter, cuts, holds, wider
-from tests.support.both_decoders import differences, source_of
-from tests.support.error_texts import error_test
+from tests.support.error_texts import error_test, text_test
 from tests.support.examples import examples
 
 quick = settings(max_examples=examples(100), deadline=None, derandomize=True)
@@ -461,67 +460,6 @@ def test_accepts(sql_type: str, handling: Handling, value: Any, expected: Any) -
     assert type(result) is type(expected)
 
 
-@pytest.mark.parametrize(
-    ("handling", "value"),
-    [(DEFAULT, "25:00:00"), (DEFAULT, "-00:00:01"), (DEFAULT, "838:59:59"), (US, -1), (US, DAY)],
-)
-def test_a_time_beyond_a_day_is_an_error_with_a_solution(handling: Handling, value: Any) -> None:
-    with pytest.raises(ConversionError, match=r"declare INTERVAL DAY TO SECOND or STRING$"):
-        of("TIME(6)", handling)(value)
-    assert of("INTERVAL DAY TO SECOND", handling)(value) is not None
-    assert of("STRING", handling)(value) == str(value)
-
-
-@pytest.mark.parametrize("value", ["9.999", D("9.999"), "1e-3"])
-def test_a_decimal_with_too_many_digits_is_an_error_with_a_solution(value: Any) -> None:
-    with pytest.raises(ConversionError) as caught:
-        of("DECIMAL(10,2)")(value)
-    message = (
-        "more digits after the point than the type holds: declare a type that holds them, or set "
-        "rounding='half_up'"
-    )
-    assert str(caught.value) == f"expected `DECIMAL(10,2)`, got `number` {D(value)}: {message}"
-    assert caught.value.bare == f"expected `DECIMAL(10,2)`, got `number`: {message}"
-
-
-MOST = str(2**64 - 1)
-# Base64 of 1 and of 2**64 - 1; digits, which are base64 of a negative number too; two's complement;
-# a small number.
-UNSIGNED_VALUES = ("AQ==", "AP//////////", "1234", -1, 5)
-UNSIGNED_READ = {
-    (None, None): ("", "", "", "", "5"),
-    (None, "long"): ("", "", "", MOST, "5"),
-    (None, "precise"): ("1", MOST, "", "-1", "5"),
-    ("precise", None): ("1", MOST, "-2658824", "", "5"),
-    ("precise", "long"): ("1", MOST, "-2658824", MOST, "5"),
-    ("precise", "precise"): ("1", MOST, "-2658824", "-1", "5"),
-    ("string", None): ("", "", "1234", "", "5"),
-    ("string", "long"): ("", "", "1234", MOST, "5"),
-    ("string", "precise"): ("1", MOST, "1234", "-1", "5"),
-    ("double", None): ("", "", "1234", "", "5"),
-    ("double", "long"): ("", "", "1234", MOST, "5"),
-    ("double", "precise"): ("1", MOST, "1234", "-1", "5"),
-}
-"""The values that a DECIMAL(20,0) column reads, by decimal and bigint_unsigned; "" is an error that
-names the option to set."""
-
-
-@pytest.mark.parametrize(("modes", "expected"), UNSIGNED_READ.items(), ids=str)
-def test_an_unsigned_bigint_is_read_in_both_modes(
-    modes: tuple[Any, Any], expected: tuple[str, ...]
-) -> None:
-    decimal, unsigned = modes
-    convert = of("DECIMAL(20,0)", Handling(decimal=decimal, bigint_unsigned=unsigned))
-    for value, text in zip(UNSIGNED_VALUES, expected, strict=True):
-        if text:
-            assert convert(value) == text
-            continue
-        with pytest.raises(
-            ConversionError, match=r"(set bigint_unsigned|Set decimal)_handling_mode"
-        ):
-            convert(value)
-
-
 @quick
 @given(
     number=st.integers(0, 2**64 - 1), decimal=st.sampled_from([None, "precise", "string", "double"])
@@ -568,36 +506,6 @@ def test_a_float_is_the_nearest_to_the_digits_of_the_message(
         text = f"{number:f}"
         for value in (text, D(text)):
             assert of("FLOAT")(value) == nearest_single(number)
-
-
-def test_a_negative_integer_zero_in_text_is_zero_for_both_decoders() -> None:
-    value = (
-        b'{"op": "c", "after": {"id": -0, "a": -0, "b": [-0, -0.0, {"c": -0}], "d": -0.0, "e": -0}}'
-    )
-    source = source_of(
-        get_format("debezium-json"), "id STRING, a STRING, b STRING, d STRING, e DOUBLE", ["id"]
-    )
-    (change,) = source.decoder().upserts(None, value)
-    assert repr(change.row) == repr(("0", "0", '[0,-0.0,{"c":0}]', "-0.0", 0.0))
-    assert not differences(source, [(None, value)])
-
-
-def test_nan_is_a_double() -> None:
-    assert math.isnan(of("DOUBLE")("NaN"))
-    assert math.isnan(of("FLOAT")("NaN"))
-
-
-def test_a_refusal_shows_no_more_than_the_beginning_of_a_value() -> None:
-    with pytest.raises(ConversionError) as caught:
-        of("INT")("x" * 1_000_000)
-    assert len(str(caught.value)) < 120
-    assert caught.value.bare == "expected `INT`, got `str`"
-
-
-def test_an_unknown_time_zone_is_refused_when_the_decoder_is_made() -> None:
-    for zone in ("Mars/Olympus", "", "../etc", "Europe"):
-        with pytest.raises(FormatOptionError, match="time_zone"):
-            get_format("maxwell-json", time_zone=zone).decoder("at TIMESTAMP")
 
 
 # --------------------------------------------------------------------------------------------------
@@ -866,30 +774,8 @@ def test_a_column_is_undeclared_exactly_when_its_numbers_have_no_unit(
     assert bool(undeclared(table, handling)) is expected
 
 
-def test_undeclared_decimals_are_named() -> None:
-    texts = undeclared(
-        columns("a DECIMAL(10,2), b DECIMAL(20,0), c INT, d TIMESTAMP_NTZ"),
-        Handling(decimal=None, time="adaptive"),
-    )
-    assert [text.partition(":")[0] for text in texts] == ["a DECIMAL(10,2)", "d TIMESTAMP_NTZ"]
-    assert "TIMESTAMP_NTZ(3) or TIMESTAMP_NTZ(6)" in texts[1]
-
-
 # --------------------------------------------------------------------------------------------------
 # rows
-
-
-def test_a_name_that_json_writes_with_escapes_is_a_column_like_others() -> None:
-    rows = RowConverter(columns('`a"b\\c` INT, `d\ne` STRING'), Handling())
-    assert rows.row({'a"b\\c': 1, "d\ne": "x"}, "$") == (1, "x")
-    value = b'{"type": "insert", "data": {"a\\"b\\\\c": 1, "d\\ne": "x", "more": 2}}'
-    (change,) = get_format("maxwell-json").decoder(rows.columns).decode(None, value)
-    assert change.row == (1, "x")
-
-
-def test_handlings_can_differ_by_column() -> None:
-    rows = RowConverter(columns("a DECIMAL(3,1), b DECIMAL(3,1)"), [PRECISE, STRING])
-    assert rows.row({"a": "AQ==", "b": "0.1"}, "$") == ("0.1", "0.1")
 
 
 # --------------------------------------------------------------------------------------------------
@@ -947,12 +833,6 @@ def test_the_type_that_has_every_value_of_both(first: str, second: str, expected
         == expected
         == str(wider(parsed(second), parsed(first)))
     )
-
-
-def test_text_is_the_type_of_all_others_where_it_is_asked_for() -> None:
-    text = SqlType("STRING")
-    assert str(wider(parsed("INT"), parsed("DATE"), text)) == "STRING"
-    assert str(wider(parsed("ARRAY<INT>"), parsed("ARRAY<DATE>"), text)) == "ARRAY<STRING>"
 
 
 def test_the_three_questions_agree() -> None:
@@ -1033,7 +913,6 @@ def test_every_number_of_two_exact_types_fits_the_wider_one(data: st.DataObject)
             "a INTERVAL DAY TO SECOND NOT NULL",
             id="an interval",
         ),
-        pytest.param("a INT COMMENT 'it''s', b INT", None, id="a comment that ends twice"),
         pytest.param(
             "a INT NOT NULL COMMENT 'a, b', b INT",
             "a INT NOT NULL, b INT",
@@ -1065,92 +944,9 @@ def test_every_number_of_two_exact_types_fits_the_wider_one(data: st.DataObject)
         pytest.param("a$b INT, 1st INT", "`a$b` INT, `1st` INT", id="names that require quoting"),
     ],
 )
-def test_ddl_is_read_and_written(ddl: str, written: str | None) -> None:
-    if written is None:
-        with pytest.raises(SchemaError, match="comma before"):
-            columns(ddl)
-        return
+def test_ddl_is_read_and_written(ddl: str, written: str) -> None:
     assert to_ddl(columns(ddl)) == written
     assert columns(to_ddl(columns(ddl))) == columns(ddl)
-
-
-@pytest.mark.parametrize(
-    ("ddl", "reason"),
-    [
-        pytest.param("", "at least one column", id="nothing"),
-        pytest.param("  ", "at least one column", id="blanks"),
-        pytest.param("id", "unknown type 'nothing'", id="a name alone"),
-        pytest.param("id INT name STRING", "expected a comma before 'name'", id="no comma"),
-        pytest.param(
-            "id INT,", "a column is missing after the last comma", id="a comma at the end"
-        ),
-        pytest.param("id INT, id STRING", "column id is declared twice", id="a name twice"),
-        pytest.param("id GEOMETRY", "unknown type 'GEOMETRY' [(]known", id="an unknown type"),
-        pytest.param("id uuid", "unknown type 'UUID': write STRING", id="a type of databases"),
-        pytest.param(
-            "id STRING COLLATE UNICODE_CI",
-            "declare STRING, and apply the collation in your query",
-            id="a collation",
-        ),
-        pytest.param(
-            "a STRUCT<b: CHAR(2) COLLATE UTF8_LCASE>",
-            "CHAR\\(2\\) COLLATE UTF8_LCASE cannot be declared",
-            id="a nested collation",
-        ),
-        pytest.param(
-            "id INT COLLATE UTF8_BINARY",
-            "expected a comma before 'COLLATE'",
-            id="a collation of a number",
-        ),
-        pytest.param("id DECIMAL(39,0)", "from 1 to 38, got '39'", id="too much precision"),
-        pytest.param("id DECIMAL(5,6)", "from 0 to 5, got '6'", id="a scale beyond the precision"),
-        pytest.param("id DECIMAL(5", "expected ,|expected [)]", id="an open parenthesis"),
-        pytest.param("id DECIMAL(٣)", "from 1 to 38, got '٣'", id="a digit that is not ASCII"),
-        pytest.param("id TIME(7)", "from 0 to 6", id="too fine a time"),
-        pytest.param("id VARCHAR(0)", "from 1 to", id="no length"),
-        pytest.param("id ARRAY", "expected <", id="an array without an element type"),
-        pytest.param("id ARRAY<INT", "expected >", id="an open array"),
-        pytest.param("id MAP<INT>", "expected ,", id="a map without values"),
-        pytest.param(
-            "id STRUCT<a INT, >",
-            "a column is missing after the last comma",
-            id="a comma at the end of a struct",
-        ),
-        pytest.param(
-            "id INTERVAL YEAR TO MONTH",
-            "the only supported interval is INTERVAL DAY TO SECOND",
-            id="another interval",
-        ),
-        pytest.param("id INT COMMENT", "expected the text of COMMENT", id="a comment without text"),
-        pytest.param(
-            "id INT COMMENT x", "expected the text of COMMENT", id="a comment without quotes"
-        ),
-        pytest.param(
-            "id INT; DROP", "cannot read '; DROP'", id="a character that DDL does not have"
-        ),
-        pytest.param(
-            "<id INT", "expected a column's name", id="a punctuation mark instead of a name"
-        ),
-        pytest.param("'id' INT", "expected a column's name", id="quoted text instead of a name"),
-        pytest.param("id `INT`", "unknown type", id="a type in backquotes"),
-    ],
-)
-def test_invalid_ddl_is_refused_with_the_reason(ddl: str, reason: str) -> None:
-    with pytest.raises(SchemaError, match=reason):
-        columns(ddl)
-
-
-def test_a_time_is_text_in_spark_unless_it_is_declared_without_time_zone() -> None:
-    text, time = columns("a TIME(3), b time(3) without time zone")
-    assert (str(text), str(time)) == ("a TIME(3)", "b TIME(3) WITHOUT TIME ZONE")
-    assert (text.type.is_spark_time, time.type.is_spark_time) == (False, True)
-
-
-def test_columns_pass_through() -> None:
-    table = (Column("a", SqlType("INT")), Column("b", SqlType("STRING"), nullable=False))
-    assert columns(table) == columns(list(table)) == table
-    with pytest.raises(SchemaError, match="declared twice"):
-        columns([table[0], table[0]])
 
 
 names = st.text(st.characters() | st.sampled_from("`.-<>:,;'"), max_size=6)
@@ -1198,30 +994,124 @@ def test_a_qualified_name_has_its_parts(parts: list[str]) -> None:
     assert name_parts(".".join(map(backquoted, parts))) == tuple(parts)
 
 
-def test_a_qualified_name_needs_backquotes_only_around_dots_and_backquotes() -> None:
-    assert name_parts("first-name.a b; DROP") == ("first-name", "a b; DROP")
-    assert [name_parts(name) for name in ("a..b", "", "a`b", "`a", "a.`b`c")] == [()] * 5
+# Base64 of 1 and of 2**64 - 1; digits, which are base64 of a negative number too; two's complement;
+# a small number.
+UNSIGNED_VALUES = ("AQ==", "AP//////////", "1234", -1, 5)
 
 
+def outcomes(sql_type: str, handling: Handling, *values: Any) -> str:
+    """Return the converted values, or their errors with and without the value."""
+    lines = []
+    for value in values:
+        try:
+            lines.append(repr(of(sql_type, handling)(value)))
+        except ConversionError as error:
+            lines.append(f"{error}\n    {error.bare}")
+    return "\n".join(lines)
+
+
+INVALID_DDL = {
+    "a comment that ends twice": "a INT COMMENT 'it''s', b INT",
+    "nothing": "",
+    "blanks": "  ",
+    "a name alone": "id",
+    "no comma": "id INT name STRING",
+    "a comma at the end": "id INT,",
+    "a name twice": "id INT, id STRING",
+    "an unknown type": "id GEOMETRY",
+    "a type of databases": "id uuid",
+    "a collation": "id STRING COLLATE UNICODE_CI",
+    "a nested collation": "a STRUCT<b: CHAR(2) COLLATE UTF8_LCASE>",
+    "a collation of a number": "id INT COLLATE UTF8_BINARY",
+    "too much precision": "id DECIMAL(39,0)",
+    "a scale beyond the precision": "id DECIMAL(5,6)",
+    "an open parenthesis": "id DECIMAL(5",
+    "a digit that is not ASCII": "id DECIMAL(٣)",
+    "too fine a time": "id TIME(7)",
+    "no length": "id VARCHAR(0)",
+    "an array without an element type": "id ARRAY",
+    "an open array": "id ARRAY<INT",
+    "a map without values": "id MAP<INT>",
+    "a comma at the end of a struct": "id STRUCT<a INT, >",
+    "another interval": "id INTERVAL YEAR TO MONTH",
+    "a comment without text": "id INT COMMENT",
+    "a comment without quotes": "id INT COMMENT x",
+    "a character that DDL does not have": "id INT; DROP",
+    "a punctuation mark instead of a name": "<id INT",
+    "quoted text instead of a name": "'id' INT",
+    "a type in backquotes": "id `INT`",
+}
+PAIR = (Column("a", SqlType("INT")), Column("b", SqlType("STRING"), nullable=False))
+test_texts = text_test(
+    __file__,
+    {
+        **{
+            f"a time of a day or more as {sql_type}, {handling.time}": partial(
+                outcomes, sql_type, handling, *values
+            )
+            for handling, values in (
+                (DEFAULT, ("25:00:00", "-00:00:01", "838:59:59")),
+                (US, (-1, DAY)),
+            )
+            for sql_type in ("TIME(6)", "INTERVAL DAY TO SECOND", "STRING")
+        },
+        "a decimal with too many digits": partial(
+            outcomes, "DECIMAL(10,2)", DEFAULT, "9.999", D("9.999"), "1e-3"
+        ),
+        **{
+            f"unsigned BIGINTs, decimal={decimal}, bigint_unsigned={unsigned}": partial(
+                outcomes,
+                "DECIMAL(20,0)",
+                Handling(decimal=decimal, bigint_unsigned=unsigned),
+                *UNSIGNED_VALUES,
+            )
+            for decimal in (None, "precise", "string", "double")
+            for unsigned in (None, "long", "precise")
+        },
+        "a number that is none": partial(outcomes, "DOUBLE", DEFAULT, "NaN"),
+        "a number of 32 bits that is none": partial(outcomes, "FLOAT", DEFAULT, "NaN"),
+        "a long text instead of a number": partial(outcomes, "INT", DEFAULT, "x" * 1_000_000),
+        "undeclared decimals and times": lambda: undeclared(
+            columns("a DECIMAL(10,2), b DECIMAL(20,0), c INT, d TIMESTAMP_NTZ"),
+            Handling(decimal=None, time="adaptive"),
+        ),
+        "names that JSON writes with escapes": lambda: RowConverter(
+            columns('`a"b\\c` INT, `d\ne` STRING'), DEFAULT
+        ).row({'a"b\\c': 1, "d\ne": "x"}, "$"),
+        "handlings that differ by column": lambda: RowConverter(
+            columns("a DECIMAL(3,1), b DECIMAL(3,1)"), [PRECISE, STRING]
+        ).row({"a": "AQ==", "b": "0.1"}, "$"),
+        **{
+            f"the type of {first} and {second} where text is asked for": partial(
+                wider, parsed(first), parsed(second), SqlType("STRING")
+            )
+            for first, second in (("INT", "DATE"), ("ARRAY<INT>", "ARRAY<DATE>"))
+        },
+        "times with and without a time zone": lambda: [
+            (str(column), column.type.is_spark_time)
+            for column in columns("a TIME(3), b time(3) without time zone")
+        ],
+        "a tuple of columns": partial(columns, PAIR),
+        "a list of columns": partial(columns, [*PAIR]),
+        **{
+            f"the parts of the name {name!r}": partial(name_parts, name)
+            for name in ("first-name.a b; DROP", "a..b", "", "a`b", "`a", "a.`b`c")
+        },
+    },
+)
 test_error_texts = error_test(
     __file__,
     {
         **{
-            f"refuses with the expected type, {number}": lambda sql_type=sql_type, handling=handling, value=value: (
-                of(sql_type, handling)(value)
-            )
+            f"refuses with the expected type, {number}": partial(of(sql_type, handling), value)
             for number, (sql_type, handling, value) in enumerate(REFUSED, 1)
         },
-        "base64 of more than 64 bits is not an unsigned bigint": lambda: of(
-            "DECIMAL(20,0)", Handling(decimal="string", bigint_unsigned="precise")
-        )(base64.b64encode((2**64).to_bytes(9, "big")).decode()),
-        "a refusal shows no more than the beginning of a value, 1": lambda: of("INT")(10**5000),
-        "a refusal shows no more than the beginning of a value, 2": lambda: of("STRING")(10**5000),
-        "the first column that fails is named": lambda: (
-            get_format("maxwell-json")
-            .decoder("a INT, b INT, c INT")
-            .decode(None, b'{"type": "insert", "data": {"a": 1, "b": "x", "c": "y"}}')
+        "base64 of more than 64 bits is not an unsigned bigint": partial(
+            of("DECIMAL(20,0)", Handling(decimal="string", bigint_unsigned="precise")),
+            base64.b64encode((2**64).to_bytes(9, "big")).decode(),
         ),
+        "a refusal shows no more than the beginning of a value, 1": partial(of("INT"), 10**5000),
+        "a refusal shows no more than the beginning of a value, 2": partial(of("STRING"), 10**5000),
         "handlings can differ by column": lambda: RowConverter(columns("a INT, b INT"), [PRECISE]),
         "a time is text in spark unless it is declared without time zone": lambda: columns(
             "a ARRAY<TIME WITHOUT TIME ZONE>"
@@ -1235,5 +1125,13 @@ test_error_texts = error_test(
         "undeclared keys and metadata are refused, 3": lambda: get_format("changelog-json").decoder(
             "id INT", metadata=["table"]
         ),
+        **{
+            f"an unknown time zone, {zone!r}": lambda zone=zone: get_format(
+                "maxwell-json", time_zone=zone
+            ).decoder("at TIMESTAMP")
+            for zone in ("Mars/Olympus", "", "../etc", "Europe")
+        },
+        "a column that is passed twice": partial(columns, [PAIR[0], PAIR[0]]),
+        **{f"DDL with {name}": partial(columns, ddl) for name, ddl in INVALID_DDL.items()},
     },
 )

@@ -2,17 +2,16 @@
 
 import json
 import math
-import struct
 from dataclasses import dataclass
 from datetime import date, datetime, time, timedelta, timezone
 from decimal import Decimal
+from functools import partial
 from typing import Any
 
 import pytest
 from hypothesis import given, settings, strategies as st
 
 from cdc_formats import (
-    ABSENT,
     Event,
     Format,
     Handling,
@@ -25,17 +24,15 @@ from cdc_formats import (
 )
 from cdc_formats.avro.reader import AvroSchema, row_converter
 from cdc_formats.encoding import RowWriter, pair_updates
-from cdc_formats.errors import DecodeError, MalformedMessageError, SchemaError, TypeConversionError
-from cdc_formats.formats.debezium.json import DebeziumJson
 from cdc_formats.values.equality import equal, row_unifier, sorted_entries, unifier
 from cdc_formats.values.json_reader import json_bytes, json_text
 from cdc_formats.values.schema import SqlType
 from cdc_formats.values.times import date_text, interval_text, time_text, timestamp_text
 from cdc_formats.values.types import converter, cuts, holds, writer
-from tests.support.both_decoders import differences, source_of
 from tests.support.equal_pairs import NAN, OTHER_NAN, PAIRS
-from tests.support.error_texts import error_test
+from tests.support.error_texts import error_test, text_test
 from tests.support.examples import examples
+from tests.support.writing import written
 
 FLOAT_3_14 = 3.140000104904175
 VALUES = [
@@ -80,21 +77,6 @@ def test_canonical_values_to_python_and_json(
         json_bytes(RowWriter(declared, Handling()).image((canonical,))).decode()
         == f'{{"c":{text}}}'
     )
-
-
-def test_nan_is_written_as_text() -> None:
-    assert RowWriter(columns("c DOUBLE"), Handling()).image((math.nan,)) == {"c": "NaN"}
-
-
-def test_iso_timestamps_have_a_t() -> None:
-    write = RowWriter(
-        columns("a TIMESTAMP, b TIMESTAMP_NTZ, c ARRAY<TIMESTAMP_NTZ>"), Handling(), iso=True
-    ).image
-    assert write((0, 1, [2])) == {
-        "a": "1970-01-01T00:00:00Z",
-        "b": "1970-01-01T00:00:00.000001",
-        "c": ["1970-01-01T00:00:00.000002"],
-    }
 
 
 quick = settings(max_examples=examples(100), deadline=None, derandomize=True)
@@ -161,14 +143,6 @@ def test_a_row_of_every_type_that_is_written_is_read_back(row: tuple, kind: RowK
     assert ISO.encode(kind, row)[0] is None
 
 
-def test_intervals_have_hours_beyond_a_day() -> None:
-    assert [interval_text(value) for value in (0, -1, 90_061_000_001)] == [
-        "00:00:00",
-        "-00:00:00.000001",
-        "25:01:01.000001",
-    ]
-
-
 # --------------------------------------------------------------------------------------------------
 # JSON
 
@@ -193,28 +167,8 @@ def test_json_is_read(text: bytes, value: Any, buffer: type) -> None:
     assert str(got) == str(value)
 
 
-@pytest.mark.parametrize("text", ["1e2", "1.0E-5", "1.10", "0.000010", "-0.0"])
-def test_a_fractional_number_is_a_decimal_with_its_own_text(text: str) -> None:
-    got = read_json(text.encode())
-    assert got == Decimal(text)
-    assert str(got) == text
-
-
-@pytest.mark.parametrize("text", [b"null", b"[]", b'"a"', b"1", b"1.5", b"true"])
-def test_json_that_is_not_an_object_is_malformed(text: bytes) -> None:
-    with pytest.raises(MalformedMessageError, match="expected a JSON object, got") as caught:
-        read_object(text)
-    assert caught.value.path == "$"
-
-
-def test_json_text_of_decimals_is_their_digits() -> None:
-    assert json_text({"a": Decimal("1.10"), "b": [Decimal("1E+2")]}) == '{"a":1.10,"b":[1E+2]}'
-
-
 # --------------------------------------------------------------------------------------------------
 # Equality of keys and rows by Spark's SQL, whatever a float's bytes or a map's entry order
-def bits(value: float) -> bytes:
-    return struct.pack(">d", value)
 
 
 @pytest.mark.parametrize(("ddl", "left", "right", "same"), PAIRS)
@@ -238,50 +192,6 @@ def test_a_maps_entries_have_one_order_for_all_key_types(names):
     assert [str(key) for key, _ in entries] == ["-0.0", "1.5", "nan"]
 
 
-def test_entries_are_sorted_by_keys_that_python_does_not_order():
-    assert sorted_entries([[[None, 1], "b"], [[0, 1], "c"], [None, "a"]]) == [
-        [None, "a"],
-        [[None, 1], "b"],
-        [[0, 1], "c"],
-    ]
-
-
-def message(op: str, before: str | None = None, after: str | None = None) -> bytes:
-    images = [f'{{"id": {of}, "name": "x"}}' if of else "null" for of in (before, after)]
-    return f'{{"op": "{op}", "before": {images[0]}, "after": {images[1]}}}'.encode()
-
-
-@pytest.mark.parametrize(
-    ("one", "other"), [("0.0", "-0.0"), ('"NaN"', '"NaN"'), ("-0.0", "0"), ("-0.00", '"-0"')]
-)
-def test_equal_keys_are_one_key_and_the_row_keeps_its_value(one, other):
-    decoder = DebeziumJson(schema_include=False).decoder(
-        "id DOUBLE, name STRING", unique_key=["id"]
-    )
-    records = [
-        message("c", after=one),
-        message("u", one, other),
-        message("u", other, one),
-        message("d", other),
-    ]
-    changes = [change for record in records for change in decoder.upserts(None, record)]
-    assert len(changes) == len(records), "no update changes the key"
-    assert len({bits(change.key[0]) for change in changes}) == 1
-    row = decoder.upserts(None, message("c", after="-0.0"))[0].row
-    assert bits(row[0]) == bits(-0.0)
-
-
-def test_a_key_that_changes_is_still_a_delete_and_an_upsert():
-    decoder = DebeziumJson(schema_include=False).decoder(
-        "id DOUBLE, name STRING", unique_key=["id"]
-    )
-    changes = decoder.upserts(None, message("u", "-0.0", "1.5"))
-    assert [(bits(change.key[0]), change.row is None) for change in changes] == [
-        (bits(0.0), True),
-        (bits(1.5), False),
-    ]
-
-
 @pytest.mark.parametrize(("before", "after"), [(NAN, OTHER_NAN), (0.0, -0.0)])
 def test_an_update_of_one_key_is_written_as_one_update(before, after):
     rows = [(RowKind.UPDATE_BEFORE, (before, "a")), (RowKind.UPDATE_AFTER, (after, "b"))]
@@ -298,37 +208,12 @@ class WithFloats(Format):
         return [Event.insert(json.loads(value))]
 
 
-def test_a_float_of_a_custom_format_is_rounded_to_32_bits():
-    decoder = WithFloats().decoder("c FLOAT")
-    assert decoder.decode(None, b'{"c": 0.1}')[0].row == (
-        struct.unpack("<f", struct.pack("<f", 0.1))[0],
-    )
-    assert decoder.decode(None, b'{"c": Infinity}')[0].row == (math.inf,)
-    with pytest.raises(TypeConversionError, match="out of its range"):
-        decoder.decode(None, b'{"c": 1e300}')
-
-
-@pytest.mark.parametrize("ddl", ["c DECIMAL(10,2)", "c ARRAY<DECIMAL(10,2)>"])
-@pytest.mark.parametrize("excerpt", [True, False])
-def test_a_float_in_a_decimal_names_the_reader_that_keeps_digits(ddl, excerpt):
-    value = b'{"c": 1.5}' if "ARRAY" not in ddl else b'{"c": [1.5]}'
-    with pytest.raises(
-        TypeConversionError,
-        match=r"got `float`.*cdc_formats.read_object, which gives a Decimal, instead of json.loads",
-    ):
-        WithFloats(error_excerpt=excerpt).decoder(ddl).decode(None, value)
-
-
 # --------------------------------------------------------------------------------------------------
 # VARIANT columns: JSON that Spark's ``parse_json`` reads, and an error for all else
 VARIANT, STRING = SqlType("VARIANT"), SqlType("STRING")
 VALUE = Handling(json="value")
 DEEP = 200
 """How deep Spark's parser surely reads."""
-
-
-def created(doc: Any) -> bytes:
-    return json.dumps({"op": "c", "before": None, "after": {"id": 1, "doc": doc}}).encode()
 
 
 @pytest.mark.parametrize(
@@ -352,109 +237,104 @@ def test_json_text_is_kept_as_it_is(text: str) -> None:
     assert converter(VARIANT, Handling())(text) == text
 
 
-def test_a_nested_value_is_compact_json_with_the_digits_of_the_message() -> None:
-    decoder = get_format("debezium-json").decoder("id INT, doc VARIANT")
-    message = b'{"op":"c","before":null,"after":{"id":1,"doc":{"a": [1.50, 1e2], "b": "x"}}}'
-    assert [change.row for change in decoder.decode(None, message)] == [
-        (1, '{"a":[1.50,1e2],"b":"x"}')
-    ]
+AVRO = AvroSchema({"type": "record", "name": "r", "fields": [{"name": "doc", "type": "string"}]})
+PLACEHOLDER = "__debezium_unavailable_value"
 
 
-def test_text_is_json_text_unless_the_producer_writes_values() -> None:
-    assert converter(VARIANT, Handling())("5") == converter(VARIANT, Handling())(5) == "5"
-    assert converter(VARIANT, VALUE)("5") == '"5"'
-    assert converter(VARIANT, VALUE)({"a": "5"}) == '{"a":"5"}'
-    message = b'{"type":"insert","database":"d","table":"t","data":{"id":1,"doc":"5"}}'
-    decoder = get_format("maxwell-json").decoder("id INT, doc VARIANT")
-    assert [change.row for change in decoder.decode(None, message)] == [(1, '"5"')]
-    document = json.dumps({"op": "c", "after": '{"_id":1,"doc":{"$numberLong":"5"},"x":"5"}'})
-    mongodb = get_format("debezium-mongodb-json").decoder("_id INT, doc VARIANT, x VARIANT")
-    assert [change.row for change in mongodb.decode(None, document.encode())] == [
-        (1, '{"$numberLong":"5"}', '"5"')
-    ]
+def of_avro(text: str) -> object:
+    """Return the row of a record whose text is a VARIANT."""
+    handling = Handling(placeholder=PLACEHOLDER)
+    rows = row_converter(AVRO, AVRO.fields(AVRO.top), columns("doc VARIANT"), handling)
+    return rows.row({"doc": text}, "$")
 
 
-@pytest.mark.parametrize(
-    "identifier", ["debezium-json", "canal-json", "maxwell-json", "changelog-json", "upsert-kafka"]
+def with_floats(ddl: str, text: str, **options: Any) -> object:
+    return WithFloats(**options).decoder(ddl).decode(None, text.encode())
+
+
+STAMPS = columns("a TIMESTAMP, b TIMESTAMP_NTZ, c ARRAY<TIMESTAMP_NTZ>")
+test_texts = text_test(
+    __file__,
+    {
+        "NaN is written as text": partial(
+            RowWriter(columns("c DOUBLE"), Handling()).image, (math.nan,)
+        ),
+        "ISO timestamps have a T": partial(
+            RowWriter(STAMPS, Handling(), iso=True).image, (0, 1, [2])
+        ),
+        **{
+            f"an interval of {value}": partial(interval_text, value)
+            for value in (0, -1, 90_061_000_001)
+        },
+        "the JSON of decimals": partial(json_text, {"a": Decimal("1.10"), "b": [Decimal("1E+2")]}),
+        "entries sorted by keys that Python does not order": partial(
+            sorted_entries, [[[None, 1], "b"], [[0, 1], "c"], [None, "a"]]
+        ),
+        **{
+            f"a float of a custom format, {text}": partial(with_floats, "c FLOAT", text)
+            for text in ('{"c": 0.1}', '{"c": Infinity}')
+        },
+        **{
+            f"a VARIANT of {value!r} with json={handling.json}": partial(
+                converter(VARIANT, handling), value
+            )
+            for handling in (Handling(), VALUE)
+            for value in ("5", 5, {"a": "5"})
+        },
+        "the placeholder of unchanged values": partial(
+            converter(VARIANT, Handling(placeholder=PLACEHOLDER)), PLACEHOLDER
+        ),
+        "the placeholder in Avro": partial(of_avro, PLACEHOLDER),
+        "JSON in Avro": partial(of_avro, "[1]"),
+        **{
+            f"whether {new.name} cuts {old.name}": partial(cuts, new, old)
+            for new, old in ((VARIANT, STRING), (STRING, VARIANT), (VARIANT, VARIANT))
+        },
+        # In a checkpoint, too: it may have text that is not JSON.
+        "whether a VARIANT holds text": partial(holds, VARIANT, STRING),
+        "a VARIANT is written as its text": partial(writer, VARIANT, Handling()),
+        "a VARIANT is written as JSON": lambda: bytes(writer(VARIANT, VALUE)("[1.50]")),
+        **{
+            f"a written VARIANT of {name}": partial(
+                *(written, get_format(name), "id INT, doc VARIANT"),
+                *((RowKind.INSERT, (1, text)) for text in ('{"a":[1.50]}', '"5"', "5", "[]")),
+                key=["id"],
+            )
+            for name in (
+                *("debezium-json", "canal-json", "maxwell-json", "changelog-json"),
+                "upsert-kafka",
+            )
+        },
+    },
 )
-def test_a_written_variant_is_read_back(identifier: str) -> None:
-    formats = {"key_format": "json", "value_format": "json"}
-    options = formats if identifier == "upsert-kafka" else {}
-    table = columns("id INT, doc VARIANT")
-    format = get_format(identifier, **options)
-    for text in ('{"a":[1.50]}', '"5"', "5", "[]"):
-        encoder = format.encoder(table, unique_key=["id"])
-        key, value = encoder.encode(RowKind.INSERT, (1, text))
-        decoder = format.decoder(table, unique_key=["id"])
-        assert [change.row for change in decoder.decode(key, value)] == [(1, text)]
-
-
-def test_both_decoders_give_the_same_rows_and_errors() -> None:
-    docs = ['{"a":1}', "null", None, {"a": [1.5]}, "[1,]", '{"a":1,"a":2}', 5, "5", True, "1e400"]
-    placeholder = "__debezium_unavailable_value"
-    for identifier, messages in {
-        "debezium-json": [created(doc) for doc in [*docs, placeholder]],
-        "maxwell-json": [
-            json.dumps(
-                {"type": "insert", "database": "d", "table": "t", "data": {"id": 1, "doc": doc}}
-            ).encode()
-            for doc in docs
-        ],
-    }.items():
-        source = source_of(get_format(identifier), "id INT, doc VARIANT", ["id"])
-        assert not differences(source, [(None, message) for message in messages])
-
-
-def test_the_placeholder_of_unchanged_values_is_no_json_and_still_known() -> None:
-    handling = Handling(placeholder="__debezium_unavailable_value")
-    assert converter(VARIANT, handling)("__debezium_unavailable_value") is ABSENT
-    schema = AvroSchema(
-        {"type": "record", "name": "r", "fields": [{"name": "doc", "type": "string"}]}
-    )
-    rows = row_converter(schema, schema.fields(schema.top), columns("doc VARIANT"), handling)
-    assert rows.row({"doc": "__debezium_unavailable_value"}, "$") == (ABSENT,)
-    assert rows.row({"doc": "[1]"}, "$") == ("[1]",)
-    with pytest.raises(DecodeError, match="not JSON"):
-        rows.row({"doc": "[1"}, "$")
-
-
-def test_a_variant_identifies_no_row_and_is_in_no_other_type() -> None:
-    with pytest.raises(SchemaError, match="primary key column id is a VARIANT"):
-        get_format("debezium-json").decoder("id VARIANT", unique_key=["id"])
-    for nested in ("ARRAY<VARIANT>", "MAP<STRING, VARIANT>", "STRUCT<a: INT, b: VARIANT>"):
-        with pytest.raises(SchemaError, match="has a VARIANT inside, which is not supported"):
-            columns(f"id INT, doc {nested}")
-
-
-def test_text_and_variants_do_not_replace_each_other_silently() -> None:
-    assert cuts(VARIANT, STRING)
-    assert cuts(STRING, VARIANT)
-    assert not cuts(VARIANT, VARIANT)
-    # In a checkpoint, too: it may have text that is not JSON.
-    assert not holds(VARIANT, STRING)
-
-
-def test_a_schema_block_names_debeziums_type() -> None:
-    encoder = get_format("debezium-json", schema_include=True).encoder("id INT, doc VARIANT")
-    _, value = encoder.encode(RowKind.INSERT, (1, "[1]"))
-    after = json.loads(value)["schema"]["fields"][1]["fields"]
-    assert after[1] == {
-        "type": "string",
-        "optional": True,
-        "name": "io.debezium.data.Json",
-        "version": 1,
-        "field": "doc",
-    }
-
-
-def test_values_are_written_as_their_text_or_as_json() -> None:
-    assert writer(VARIANT, Handling()) is None
-    assert bytes(writer(VARIANT, VALUE)("[1.50]")) == b"[1.50]"
-
-
 test_error_texts = error_test(
     __file__,
     {
+        **{
+            f"JSON that is no object, {text.decode()}": partial(read_object, text)
+            for text in (b"null", b"[]", b'"a"', b"1", b"1.5", b"true")
+        },
+        "a float of a custom format out of its range": partial(
+            with_floats, "c FLOAT", '{"c": 1e300}'
+        ),
+        **{
+            f"a float in {ddl}, error_excerpt={shown}": partial(
+                with_floats, ddl, text, error_excerpt=shown
+            )
+            for ddl, text in (
+                ("c DECIMAL(10,2)", '{"c": 1.5}'),
+                ("c ARRAY<DECIMAL(10,2)>", '{"c": [1.5]}'),
+            )
+            for shown in (True, False)
+        },
+        "no JSON in Avro": partial(of_avro, "[1"),
+        "a VARIANT identifies no row": lambda: get_format("debezium-json").decoder(
+            "id VARIANT", unique_key=["id"]
+        ),
+        **{
+            f"a VARIANT in {nested}": partial(columns, f"id INT, doc {nested}")
+            for nested in ("ARRAY<VARIANT>", "MAP<STRING, VARIANT>", "STRUCT<a: INT, b: VARIANT>")
+        },
         "a map whose key is not text is refused": lambda: get_format("changelog-json").encoder(
             "a ARRAY<MAP<INT, INT>>"
         ),

@@ -3,6 +3,7 @@
 import json
 from dataclasses import replace
 from decimal import Decimal
+from functools import partial
 
 import pytest
 from hypothesis import given, strategies as st
@@ -10,13 +11,12 @@ from pyspark.sql.pandas.types import from_arrow_type
 from pyspark.sql.types import StringType, VariantType
 
 from cdc_formats import columns
-from cdc_formats.errors import SchemaError
 from cdc_formats.values.masks import NO_MASKS
 from normalize.core.arrow import arrow_type
 from normalize.verify.canonical import compared_column, converted, json_values, masked_column
 from normalize.verify.comparison import Key, Looks, Pair, RowsOfKey
 from normalize.verify.verification import KINDS, Difference, Verification
-from tests.support.error_texts import error_test
+from tests.support.error_texts import error_test, text_test
 
 EQUAL = Verification(
     source="shop.products",
@@ -159,74 +159,33 @@ def values(source: str, target: str, *, is_json: bool = False) -> tuple[str, str
 
 
 @pytest.mark.parametrize(
-    ("source", "target", "common"),
+    ("text", "other", "equal"),
     [
-        ("INT", "BIGINT", "DECIMAL(19,0)"),
-        ("DECIMAL(10,2)", "DECIMAL(8,4)", "DECIMAL(12,4)"),
-        ("TINYINT", "DECIMAL(38,0)", "DECIMAL(38,0)"),
-        ("FLOAT", "FLOAT", "DOUBLE"),
-        ("DOUBLE", "DOUBLE", "DOUBLE"),
+        (' {"b": [1, 2.50], "a": null}', '{"a":null,"b":[1.0,25e-1]}', True),
+        ("100", "1E+2", True),
+        ("1e400", "10e399", True),
+        ("-0.0", "0", True),
+        ('"\\u00e9"', '"é"', True),
+        (f"{10**49}", "1e49", True),
+        ("1e400", "1e401", False),
+        (f"{10**40 + 1}", f"{10**40}", False),
+        ("0.1", "0.1000000000000000055511151231257827", False),
+        ("1", '"1"', False),
+        ("[1, 2]", "[2, 1]", False),
+        ('{"a": 1, "a": 2}', '{"a": 2, "a": 1}', False),
+        ('{"a": 1, "a": 2}', '{"a": 2}', False),
+        ('{"a": null}', "{}", False),
+        ('[["a", 1]]', '{"a": 1}', False),
+        ("NaN", "null", False),
+        ("{", "{ ", False),  # no JSON: as it is
+        ("1e99999999999999999999", "1e99999999999999999998", False),
+        (f"{'1' * 5000}", f"{'1' * 4999}2", False),
+        ("[" * 9_000, "[" * 9_001, False),
+        ("true", "1", False),
     ],
 )
-def test_numbers_are_cast_to_a_type_with_the_values_of_both(
-    source: str, target: str, common: str
-) -> None:
-    assert values(source, target) == (f"CAST(`a` AS {common})", f"CAST(`b` AS {common})")
-
-
-@pytest.mark.parametrize("kind", ["DECIMAL(10,2)", "DOUBLE", "TIMESTAMP", "TIMESTAMP_NTZ"])
-def test_masks_of_values_whose_text_spark_writes_in_another_way_are_refused(kind: str) -> None:
-    source, text = (
-        from_arrow_type(arrow_type(each.type)) for each in columns(f"a {kind}, b STRING")
-    )
-    with pytest.raises(SchemaError, match=r"with the mask 'hmac': exclude the column"):
-        masked_column("a", source, "b", text, NO_MASKS)
-    with pytest.raises(SchemaError, match=r"`a` is STRING in the source"):
-        masked_column("a", text, "b", text, NO_MASKS, is_json=True)
-
-
-@pytest.mark.parametrize("kind", ["STRING", "BINARY", "DATE", "TIMESTAMP_NTZ"])
-def test_values_of_one_type_are_compared_as_they_are(kind: str) -> None:
-    assert values(kind, kind) == ("`a`", "`b`")
-
-
-@pytest.mark.parametrize(
-    ("text", "same"),
-    [
-        (' {"b": [1, 2.50], "a": null}', '{"a":null,"b":[1.0,25e-1]}'),
-        ("100", "1E+2"),
-        ("1e400", "10e399"),
-        ("-0.0", "0"),
-        ('"\\u00e9"', '"é"'),
-        (f"{10**49}", "1e49"),
-    ],
-)
-def test_json_with_the_same_values_is_equal(text: str, same: str) -> None:
-    assert json_values(text) == json_values(same)
-
-
-@pytest.mark.parametrize(
-    ("text", "other"),
-    [
-        ("1e400", "1e401"),
-        (f"{10**40 + 1}", f"{10**40}"),
-        ("0.1", "0.1000000000000000055511151231257827"),
-        ("1", '"1"'),
-        ("[1, 2]", "[2, 1]"),
-        ('{"a": 1, "a": 2}', '{"a": 2, "a": 1}'),
-        ('{"a": 1, "a": 2}', '{"a": 2}'),
-        ('{"a": null}', "{}"),
-        ('[["a", 1]]', '{"a": 1}'),
-        ("NaN", "null"),
-        ("{", "{ "),  # no JSON: as it is
-        ("1e99999999999999999999", "1e99999999999999999998"),
-        (f"{'1' * 5000}", f"{'1' * 4999}2"),
-        ("[" * 9_000, "[" * 9_001),
-        ("true", "1"),
-    ],
-)
-def test_json_with_other_values_is_not_equal(text: str, other: str) -> None:
-    assert json_values(text) != json_values(other)
+def test_json_is_equal_by_its_values(text: str, other: str, equal: bool) -> None:
+    assert (json_values(text) == json_values(other)) is equal
 
 
 @given(
@@ -242,25 +201,44 @@ def test_json_is_equal_exactly_to_itself_in_another_layout(value: object) -> Non
     assert read == value
 
 
-def test_a_variant_is_compared_with_json_as_json() -> None:
-    variant, text = VariantType(), StringType()
-    column = compared_column("a", text, "b", variant, is_json=True)
-    assert (column.source_value, column.target_value, column.is_json) == (
-        "`a`",
-        "to_json(`b`)",
-        True,
-    )
-    assert compared_column("a", variant, "b", variant).is_json
-    for source, target in ((text, variant), (variant, text)):
-        with pytest.raises(SchemaError, match="which cannot be compared exactly"):
-            compared_column("a", source, "b", target)
-    # A cast would make a string of JSON.
-    assert converted("`a`", "string", "variant") == "parse_json(`a`)"
+VARIANT, TEXT = VariantType(), StringType()
 
 
+def masked(source: str, *, is_json: bool = False) -> object:
+    types = [from_arrow_type(arrow_type(each.type)) for each in columns(f"a {source}, b STRING")]
+    return masked_column("a", types[0], "b", types[1], NO_MASKS, is_json=is_json)
+
+
+test_texts = text_test(
+    __file__,
+    {
+        **{
+            f"{source} and {target} have a common type": partial(values, source, target)
+            for source, target in [
+                ("INT", "BIGINT"),
+                ("DECIMAL(10,2)", "DECIMAL(8,4)"),
+                ("TINYINT", "DECIMAL(38,0)"),
+                ("FLOAT", "FLOAT"),
+                ("DOUBLE", "DOUBLE"),
+                *((kind, kind) for kind in ("STRING", "BINARY", "DATE", "TIMESTAMP_NTZ")),
+            ]
+        },
+        "JSON and a VARIANT": partial(compared_column, "a", TEXT, "b", VARIANT, is_json=True),
+        "two VARIANTs": partial(compared_column, "a", VARIANT, "b", VARIANT),
+        # A cast would make a string of JSON.
+        "a string becomes a VARIANT": partial(converted, "`a`", "string", "variant"),
+    },
+)
 test_error_texts = error_test(
     __file__,
     {
+        **{
+            f"a mask of {kind}": partial(masked, kind)
+            for kind in ("DECIMAL(10,2)", "DOUBLE", "TIMESTAMP", "TIMESTAMP_NTZ")
+        },
+        "a mask of JSON": partial(masked, "STRING", is_json=True),
+        "text and a VARIANT": partial(compared_column, "a", TEXT, "b", VARIANT),
+        "a VARIANT and text": partial(compared_column, "a", VARIANT, "b", TEXT),
         **{
             f"types without an exact common type are refused, {number}": lambda source=source, target=target: (
                 values(source, target)
