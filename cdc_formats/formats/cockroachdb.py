@@ -231,7 +231,7 @@ class _Reader(ScalarReader):
     ) -> Sequence[Event] | Ignored:
         if value is None:
             return Ignored.TOMBSTONE
-        message = self.message(_wrapped(self.rows, value) if _META in value else value)
+        message = self.message(_wrapped(self.rows, value) if _META in bytes(value) else value)
         if message.after is None:
             # The key of a sample's message has no names.
             return (

@@ -128,7 +128,10 @@ def compared_column(
     has_one_order = (
         not is_json and not {"float", "double"} & {*kinds} and kinds.count("string") != 1
     )
-    return ComparedColumn(name, target_name, *values, is_json, has_one_order=has_one_order)
+    of_source, of_target = values
+    return ComparedColumn(
+        name, target_name, of_source, of_target, is_json, has_one_order=has_one_order
+    )
 
 
 def masked_column(
