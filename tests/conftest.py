@@ -187,6 +187,13 @@ def _slowness(moment: int) -> float:
     return max(1.0, min(loop() for _ in range(3)) / 0.005)
 
 
+@pytest.fixture(autouse=True)
+def registries() -> None:
+    """Keep the schemas of registries in the process."""
+    if avro := sys.modules.get("tests.support.avro"):
+        avro.keep_registries()
+
+
 @pytest.fixture
 def no_other_formats(monkeypatch: pytest.MonkeyPatch) -> None:
     """Without the formats that other tests registered."""

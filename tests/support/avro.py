@@ -87,18 +87,30 @@ _SCHEMAS: dict[str, list[Any]] = {}
 
 
 def registered(url: str, schema: Any) -> Any:
-    """Return the registry's answer to a schema.
+    """Return the answer of a registry in the process to a schema."""
+    keep_registry(url)
+    _SCHEMAS[url].append(schema)
+    return _answer(url, schema)
 
-    A registry in the process is lost when tests have used many others. The next schema is then
-    registered after all those before it, in their order, so that each has its id again.
-    """
+
+def keep_registries() -> None:
+    """Keep the registries that have schemas: they are lost when tests have used many others."""
+    for url in _SCHEMAS:
+        keep_registry(url)
+
+
+def keep_registry(url: str) -> None:
+    """Use a registry, and if it was lost, register its schemas in their order: for the same ids."""
     client, schemas = Registry(url=url).client.confluent, _SCHEMAS.setdefault(url, [])
-    lost = [] if _CLIENTS.get(url) is client else schemas
-    for each in [*lost, schema]:
-        answer = client.register_schema_full_response("tests", Schema(json.dumps(each), "AVRO"))
-    _CLIENTS[url] = client
-    schemas.append(schema)
-    return answer
+    if _CLIENTS.get(url) is not client:
+        _CLIENTS[url] = client
+        for each in schemas:
+            _answer(url, each)
+
+
+def _answer(url: str, schema: Any) -> Any:
+    text = Schema(json.dumps(schema), "AVRO")
+    return _CLIENTS[url].register_schema_full_response("tests", text)
 
 
 def message_of(url: str, schema: Any, value: Any) -> bytes:

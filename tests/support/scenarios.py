@@ -7,11 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-from confluent_kafka.schema_registry import Schema
 
 from cdc_formats import Column, RowKind, columns, get_format, list_formats
-from cdc_formats.avro.schema_registry import Registry
 from cdc_formats.testing import KeyValue, Reject, Vector
+from tests.support.avro import registered
 from tests.support.paths import VECTORS
 
 
@@ -209,18 +208,9 @@ UPSERTS = [
 SCENARIOS = scenarios()
 
 
-def _register_schemas() -> None:
-    """Register the Avro vectors' schemas with the in-process registry, in order of their ids."""
-    client = Registry(url="mock://vectors").client.confluent
-    for number, schema in enumerate(
-        json.loads((VECTORS / "avro-schemas.json").read_text("utf-8")), 1
-    ):
-        assert (
-            client.register_schema(f"vectors-{number}", Schema(json.dumps(schema), "AVRO"))
-            == number
-        )
-
-
-_register_schemas()
+for _number, _schema in enumerate(
+    json.loads((VECTORS / "avro-schemas.json").read_text("utf-8")), 1
+):
+    assert registered("mock://vectors", _schema).schema_id == _number
 CASES = [(scenario, name) for scenario in SCENARIOS for name in scenario.identifiers]
 CASE_IDS = [f"{scenario.name}, {name}" for scenario, name in CASES]

@@ -30,10 +30,7 @@ from cdc_formats.errors import (
 from cdc_formats.testing import Reject, Vector, check_format, damaged, render
 from tests.support.error_texts import error_test, text_test
 
-pytestmark = pytest.mark.usefixtures("own_registrations")
 
-
-@register_format
 @dataclass(frozen=True, kw_only=True)
 class Sound(Format):
     """A format that keeps the contract; each of the others breaks one rule."""
@@ -46,6 +43,11 @@ class Sound(Format):
         if "do" in row:
             raise UnknownOperationError(f"do is {str(row['do'])[:9]}", "$.do")
         return [Event.insert(row, path="$")]
+
+
+@pytest.fixture(autouse=True)
+def registered(own_registrations: None) -> None:
+    register_format(Sound)
 
 
 VECTOR = Vector(

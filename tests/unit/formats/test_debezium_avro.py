@@ -164,12 +164,6 @@ STRANGE = record("Envelope", {"before": "string", "after": "string", "op": "stri
 TEXT = framed(registered(URL, "string").schema_id, b"\2x")
 
 
-@pytest.fixture(autouse=True)
-def schemas() -> None:
-    """Register the schemas again if the registry in the process was lost."""
-    registered(URL, PARTS)
-
-
 # --------------------------------------------------------------------------------------------------
 # writing
 

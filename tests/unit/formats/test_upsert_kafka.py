@@ -8,7 +8,7 @@ from hypothesis import given, strategies as st
 
 from cdc_formats import Change, KeyedChange, RowKind, get_format
 from cdc_formats.errors import DecodeError
-from tests.support.avro import message_of, registered, written
+from tests.support.avro import message_of, written
 from tests.support.error_texts import error_test, text_test
 from tests.support.rules import results_of
 
@@ -159,12 +159,6 @@ def read(ddl: str, *records: tuple[Any, ...], **options: object) -> str:
 def encoded(value: object, sql_type: str = "STRING", **options: object) -> object:
     format = get_format("upsert-kafka", **{"value_fields_include": "EXCEPT_KEY", **options})
     return format.encoder(f"id INT, s {sql_type}", unique_key=["id"]).encode(V, (1, value))
-
-
-@pytest.fixture(autouse=True)
-def schemas() -> None:
-    """Register the schemas again if the registry in the process was lost."""
-    registered(URL, record(id="int"))
 
 
 BARE_KEY = written(record(id="int"), {"id": 7})
