@@ -468,8 +468,11 @@ class SyncDatabase:
             of_tasks = first.filter(first.column("summary").is_valid())
             is_whole = pc.all(of_tasks.column("small"), min_count=0).as_py()
             summaries = merged(map(decode_summary, of_tasks.column("summary").to_pylist()))
-            known = summaries.keys() & decoders.keys()
-            are_decoded = all(self.tables[table].decodes(summaries[table]) for table in known)
+            are_decoded = all(
+                self.tables[table].decodes(summary)
+                for table, summary in summaries.items()
+                if table in decoders
+            )
             if decoders and not (is_whole and are_decoded):
                 return False
             values = first.filter(first.column("table").is_valid())
@@ -663,21 +666,21 @@ class SyncDatabase:
                 )
             else:
                 running[table] = summary
-        known = {*decoded.column("table").to_pylist()}
-        rest = [summary for table, summary in running.items() if table not in known]
+        of_tasks = {*decoded.column("table").to_pylist()}
+        rest = [summary for table, summary in running.items() if table not in of_tasks]
         few = are_few(sum(s.records for s in rest)) and sum(s.size for s in rest) <= _FEW_BYTES
         if few and rest and isinstance(records, DataFrame):
             records = records.toArrow()
 
         def of_table(table: str) -> DataFrame | pa.Table:
-            values = decoded if table in known else records
+            values = decoded if table in of_tasks else records
             if isinstance(values, DataFrame):
                 return values.where(F.col("table") == table)
             packed = values.filter(pc.equal(values.column("table"), table)).column("ipc")
             return pa.Table.from_batches(batches_in(packed))
 
         return {
-            table: TableRecords(of_table(table), each, table in known)
+            table: TableRecords(of_table(table), each, table in of_tasks)
             for table, each in running.items()
         }
 

@@ -340,7 +340,7 @@ class Route:
     small : int
         The most bytes of a task's records that the driver gets with its summaries.
     decoders : mapping of str to TableDecoder
-        Those of the tables whose records the pass decodes.
+        The decoder of each table whose records the pass decodes.
     most_bytes : int
         The most bytes of a task's changes.
     """
