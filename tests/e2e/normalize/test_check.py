@@ -49,6 +49,7 @@ TWO_TABLES = [
     (None, debezium("c", None, {"id": 1}).replace(b'"t"', name)) for name in (b'"a"', b'"b"')
 ]
 TYPE = {"schema": "id INT, name INT"}
+BAD_RECORD = r"{topic}\[0\]@\d"
 WRONG_TYPE = (
     r"^\[TYPE_CONVERSION\] expected `INT`, got `str` 'bike' - at `\$.after.name` of the value in "
     r"{topic}\[0\]@\d+"
@@ -124,12 +125,14 @@ def test_a_good_an_empty_and_an_unchecked_topic_are_no_word(call, kafka, warning
         pytest.param(
             GOOD, TYPE | {"bounded": True}, TypeConversionError, WRONG_TYPE, id="of a bounded read"
         ),
-        pytest.param([*GOOD, MALFORMED], {}, MalformedMessageError, "", id="a new bad record"),
+        pytest.param(
+            [*GOOD, MALFORMED], {}, MalformedMessageError, BAD_RECORD, id="a new bad record"
+        ),
         pytest.param(
             [MALFORMED, *GOOD],
             {"bounded": True},
             MalformedMessageError,
-            "",
+            BAD_RECORD,
             id="an old bad record of a bounded read",
         ),
     ],
