@@ -12,7 +12,6 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 from bench.flink import _OPENED, HEAP, OPTIONS, compiled_class, flink_jars
 from normalize import local_kafka
@@ -130,19 +129,18 @@ class FlinkCopy:
 
     def wait(self, records: list[int]) -> float:
         """Wait until a checkpoint has committed the last records' offsets."""
-        from confluent_kafka import ConsumerGroupTopicPartitions, TopicPartition
-        from confluent_kafka.admin import AdminClient
+        from confluent_kafka import Consumer, TopicPartition
 
-        admin = AdminClient({"bootstrap.servers": self.servers})
-        group = ConsumerGroupTopicPartitions(_GROUP, [TopicPartition(topic, 0) for topic in TOPICS])
+        # Not by an AdminClient: librdkafka's crashed while the broker loaded the group.
+        consumer = Consumer({"bootstrap.servers": self.servers, "group.id": _GROUP})
+        partitions = [TopicPartition(topic, 0) for topic in TOPICS]
         while True:
             if self._process.poll() is not None:
                 log = self._log.read_text(errors="replace")
                 raise RuntimeError(f"Flink failed; the end of its log:\n{log[-5000:]}")
-            offsets = _committed(admin, group)
-            if all(
-                offsets.get(topic, 0) >= count for topic, count in zip(TOPICS, records, strict=True)
-            ):
+            committed = consumer.committed(partitions, timeout=30)
+            if all(each.offset >= count for each, count in zip(committed, records, strict=True)):
+                consumer.close()
                 return time.time()
             time.sleep(0.2)
 
@@ -150,19 +148,6 @@ class FlinkCopy:
         """End Flink."""
         self._process.terminate()
         self._process.wait()
-
-
-def _committed(admin: Any, group: Any) -> dict[str, int]:
-    """Return the committed offsets by topic; none while the broker loads them."""
-    from confluent_kafka import KafkaError, KafkaException
-
-    try:
-        answer = admin.list_consumer_group_offsets([group])[_GROUP].result()
-    except KafkaException as error:
-        if error.args[0].code() != KafkaError.COORDINATOR_LOAD_IN_PROGRESS:
-            raise
-        return {}
-    return {each.topic: each.offset for each in answer.topic_partitions}
 
 
 _POSTGRES = {"STRING": "TEXT", "TIMESTAMP_NTZ": "TIMESTAMP"}
