@@ -77,6 +77,7 @@ from .packed import batches_in
 from .query import Query, are_few, records_of
 from .resync import Resyncs
 from .route import (
+    MOST_HELD,
     ROUTED_DDL,
     Route,
     Router,
@@ -108,8 +109,6 @@ from .targets import (
 _log = logging.getLogger("normalize")
 _FEW_BYTES = 32 << 20
 """The most bytes of records that are decoded on the driver."""
-_MOST_DECODED = 1_000_000
-"""The most records of a micro-batch that are decoded by the tasks that route them."""
 
 
 def sync_database(
@@ -336,7 +335,7 @@ class SyncDatabase:
     _loaded: bool = False
     _warned_of_masks: bool = False
     _seen: set[str] = field(default_factory=set)
-    _latest: set[str] = field(default_factory=set)
+    _latest: Mapping[str, TableSummary] = field(default_factory=dict, repr=False)
     _resyncs: Resyncs = field(init=False, repr=False)
     _verifier: TablesVerifier = field(default_factory=TablesVerifier, repr=False)
 
@@ -436,34 +435,41 @@ class SyncDatabase:
         """Apply records of Kafka to all tables; raises as a call does."""
         spark = batch.sparkSession
         running, tasks = running_batch(spark), spark.sparkContext.defaultParallelism
-        if running is None or running.records is None or running.records > _MOST_DECODED:
-            self._apply_routed(batch, self.route)
-            return
-        jobs = {table: self.tables[table] for table in self._latest}
-        route = replace(
-            self.route,
-            # Few records are returned by the first job: a second one would take as many tasks.
-            small=are_few(running.records) * _FEW_BYTES // tasks,
-            decoders={
+        count = None if running is None else running.records
+        # Few records are returned by the first job: a second one would take as many tasks.
+        route = replace(self.route, small=are_few(count) * _FEW_BYTES // tasks)
+        most_bytes = min(most_changes(), most_collected(spark)) // tasks
+        if count is not None and self._expected_bytes(count) <= min(most_bytes, MOST_HELD) * tasks:
+            jobs = {table: self.tables[table] for table in self._latest}
+            decoders = {
                 table: job.decoder
                 for table, job in jobs.items()
                 if job.decoder is not None and not job.schema.stopped
-            },
-            most_bytes=min(most_changes(), most_collected(spark)) // tasks,
-        )
+            }
+            route = replace(route, decoders=decoders, most_bytes=most_bytes)
         if not self._apply_routed(batch, route):
-            # A new column, a value that is an error, or many records of a new table. Bad records
-            # are reported already.
+            # A new column, a value that is an error, or more bytes than expected. Bad records are
+            # reported already.
             again = replace(route, decoders={}, fail=False, dead_letters=None)
             self._apply_routed(batch, again)
+
+    def _expected_bytes(self, records: int) -> float:
+        """Return the size of records, which is that of the last micro-batch's for each."""
+        latest = self._latest.values()
+        return (
+            records
+            * sum(each.size for each in latest)
+            / (sum(each.records for each in latest) or 1)
+        )
 
     def _apply_routed(self, batch: DataFrame, route: Route) -> bool:
         """Apply records; False if decoders could not decode all, and nothing is written."""
         routing: Any = partial(route_pass, route=route)
         running, decoders = running_batch(batch.sparkSession), route.decoders
         routed = records_of(batch).mapInArrow(routing, ROUTED_DDL)
-        with nullcontext(routed) if decoders else stored(routed) as rows:
-            # The first action computes all rows, and stores those that it may not return.
+        # The first action computes all rows, and returns them or lets executors hold them.
+        returns_all = bool(decoders and route.small)
+        with nullcontext(routed) if returns_all else stored(routed) as rows:
             first = rows.where("small OR summary IS NOT NULL").toArrow()
             of_tasks = first.filter(first.column("summary").is_valid())
             is_whole = pc.all(of_tasks.column("small"), min_count=0).as_py()
@@ -473,7 +479,7 @@ class SyncDatabase:
                 for table, summary in summaries.items()
                 if table in decoders
             )
-            if decoders and not (is_whole and are_decoded):
+            if not are_decoded or (returns_all and not is_whole):
                 return False
             values = first.filter(first.column("table").is_valid())
             is_decoded = values.column("decoded")
@@ -485,8 +491,8 @@ class SyncDatabase:
             decoded = values.filter(is_decoded)
             self.query.topics({topic for summary in summaries.values() for topic in summary.topics})
             ignored = summaries.pop("", TableSummary(""))
-            self._latest = {*summaries}
             self._load(summaries)
+            self._latest = summaries
             if ignored.records:
                 _log.info("%s records have no rows: %s", ignored.records, ignored.reasons)
                 bad = {name: at for name, at in ignored.reasons.items() if name in BAD_RECORDS}

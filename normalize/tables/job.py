@@ -149,9 +149,9 @@ class TableRecords:
         shard_of : callable or None
             Returns the shard of a topic's record; None: there is only one.
         """
-        table = self.rows
         if self.decoded:
             return {}
+        table = self.rows
         if not isinstance(table, pa.Table):
             values = table.where("sample").select("ipc").toArrow()
             table = pa.Table.from_batches(batches_in(values.column(0)))
@@ -360,9 +360,9 @@ class TableJob:
             described = self.query.topics(summary.topics)
             ids = {name: topic.topic_id for name, topic in described.items()}
         options = ChangeOptions(self.policy.shard, self.policy.is_history, position, ids)
-        known = self.decoder
-        if known is not None and (known.plan, known.options) == (plan, options):
-            return known
+        last = self.decoder
+        if last is not None and (last.plan, last.options) == (plan, options):
+            return last
         return TableDecoder(plan, options, frozenset(self.schema.names))
 
     def decodes(self, summary: TableSummary) -> bool:

@@ -85,7 +85,7 @@ _ROUTED = pa.schema(
 )
 _MOST_BYTES = 8 << 20
 """About the most bytes of records in one value."""
-_MOST_HELD = 256 << 20
+MOST_HELD = 256 << 20
 """The most bytes of records that a task holds before it decodes them."""
 _SAMPLE = 1_000
 """So many records of a table and task are a sample."""
@@ -402,7 +402,7 @@ class _KnownTables:
     """
 
     def __init__(self, route: Route) -> None:
-        self.route, self.left = route, _MOST_HELD
+        self.route, self.left = route, MOST_HELD
         self.held = {table: list[pa.RecordBatch]() for table in route.decoders}
 
     def hold(self, table: str, records: pa.RecordBatch) -> bool:
@@ -436,7 +436,8 @@ class _KnownTables:
                     continue
                 bytes_left -= value.size
                 summary.undecoded = bytes_left < 0
-                yield table, value, True, False
+                if not summary.undecoded:
+                    yield table, value, True, False
 
 
 _Rows = TypeVar("_Rows", pa.Array, pa.RecordBatch)

@@ -128,7 +128,11 @@ def test_records_that_cannot_be_read(sync: Sync) -> None:
     assert [letter.value() for letter in letters(sync.kafka, dead)] == [b"{"]
 
 
-def test_tasks_that_route_records_decode_those_of_known_tables(sync: Sync) -> None:
+@pytest.mark.parametrize("few", [100_000, 0], ids=["few records", "many records"])
+def test_tasks_that_route_records_decode_those_of_known_tables(
+    sync: Sync, monkeypatch: pytest.MonkeyPatch, few: int
+) -> None:
+    monkeypatch.setattr("normalize.tables.query._FEW_RECORDS", few)
     dead, width = f"dead.{sync.prefix}", 8
     sync.kafka.create_topic(dead)
     micro_batches = [

@@ -143,8 +143,10 @@ def test_tasks_decode_the_records_of_known_tables(
         "shop.items": False,
     }
     assert [row["table"] for row in rows if row["decoded"] is False] == ["shop.items"]
+    changes_of_orders = [row["ipc"] for row in rows if row["decoded"]]
+    assert len(changes_of_orders) == decoded
     if decoded:
-        [packed] = [row["ipc"] for row in rows if row["decoded"]]
+        [packed] = changes_of_orders
         changes, seen = ORDERS.changes(pa.ipc.open_stream(packed).read_all())
         table = changes.table()
         assert table is not None
