@@ -78,24 +78,25 @@ class FormatOptionError(ChangelogError, ValueError):
     """A format's option does not exist, or its value cannot be used."""
 
 
-def refuse_options(*checks: tuple[object, str]) -> None:
-    """Raise the sentence of the first check that is true, such as "this option is empty".
-
-    Raises
-    ------
-    FormatOptionError
-    """
-    for is_wrong, sentence in checks:
-        if is_wrong:
-            raise FormatOptionError(sentence)
-
-
 class SchemaError(ChangelogError, ValueError):
     """The declared columns cannot be read, or are not suitable for the operation."""
 
 
 class ArgumentError(ChangelogError, ValueError):
     """An argument of a public function cannot be used."""
+
+
+def refuse(*checks: tuple[object, str], error: type[ChangelogError] = ArgumentError) -> None:
+    """Raise an error with the sentence of the first check that is true.
+
+    Raises
+    ------
+    ArgumentError
+        Or `error`.
+    """
+    for is_wrong, sentence in checks:
+        if is_wrong:
+            raise error(sentence)
 
 
 class MissingDependencyError(ChangelogError, ImportError):

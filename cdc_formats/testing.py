@@ -324,8 +324,8 @@ def check_purity(format: Format, vector: Vector) -> None:
         parts = [[None if part is None else buffer(part) for part in each] for each in records]
         ways[f"as {buffer.__name__}"] = _outcomes(decode, parts, decoder)
     for number, outcomes in enumerate(zip(*ways.values(), strict=True)):
-        given = [f"{outcome} {way}" for way, outcome in zip(ways, outcomes, strict=True)]
-        _require(len(set(outcomes)) == 1, f"{_of(format, vector, number)} gives {', '.join(given)}")
+        texts = [f"{outcome} {way}" for way, outcome in zip(ways, outcomes, strict=True)]
+        _require(len(set(outcomes)) == 1, f"{_of(format, vector, number)} gives {', '.join(texts)}")
 
 
 def check_empty(format: Format, vector: Vector) -> None:

@@ -6,7 +6,7 @@ import re
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
-from cdc_formats.errors import ArgumentError, ChangelogError
+from cdc_formats.errors import ArgumentError
 from cdc_formats.format import Format
 from cdc_formats.registry import get_format
 
@@ -72,19 +72,6 @@ def seconds_of(name: str, interval: str) -> int:
             "'10 minutes'"
         )
     return int(matched[1]) * _SECONDS[matched[2]]
-
-
-def refuse(*checks: tuple[object, str], error: type[ChangelogError] = ArgumentError) -> None:
-    """Raise an error with the sentence of the first check that is true.
-
-    Raises
-    ------
-    ArgumentError
-        Or `error`.
-    """
-    for is_wrong, sentence in checks:
-        if is_wrong:
-            raise error(sentence)
 
 
 def check_choice(name: str, value: Any, choices: Sequence[str]) -> None:

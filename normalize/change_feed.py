@@ -30,9 +30,9 @@ import pyarrow.compute as pc
 from pyspark.sql import Column as SparkColumn, DataFrame, functions as F
 from pyspark.sql.types import ArrayType, MapType, StructType
 
-from cdc_formats.errors import ArgumentError, MissingFieldError
+from cdc_formats.errors import ArgumentError, MissingFieldError, refuse
 from cdc_formats.values.schema import backquoted
-from normalize.arguments import names_of, refuse
+from normalize.arguments import names_of
 from normalize.core.arrow import slices
 from normalize.core.output import ROW_KIND
 from normalize.dataframe import positional, require_changelog, require_distinct

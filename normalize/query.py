@@ -15,11 +15,11 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
 from cdc_formats.decoding.rows import result_columns
-from cdc_formats.errors import ArgumentError, SchemaError
+from cdc_formats.errors import ArgumentError, SchemaError, refuse
 from cdc_formats.events import Ignored
 from cdc_formats.format import Format
 from cdc_formats.values.schema import Column, quote
-from normalize.arguments import as_mode, check_choice, metadata_columns, names_of, refuse
+from normalize.arguments import as_mode, check_choice, metadata_columns, names_of
 from normalize.core.changes import Shape
 from normalize.core.guard import Expected
 from normalize.core.key_group import Stage

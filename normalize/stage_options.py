@@ -10,11 +10,11 @@ from typing import Literal
 from pyspark.sql import Column as SparkColumn
 
 from cdc_formats.decoding.rows import key_indices
-from cdc_formats.errors import ArgumentError
+from cdc_formats.errors import ArgumentError, refuse
 from cdc_formats.events import ChangelogMode, RowKind
 from cdc_formats.fold import FoldOptions
 from cdc_formats.values.schema import Column
-from normalize.arguments import check_choice, names_of, refuse
+from normalize.arguments import check_choice, names_of
 from normalize.core.changes import Shape
 from normalize.core.guard import NOTHING_EXPECTED, Expected
 from normalize.core.key_group import Stage

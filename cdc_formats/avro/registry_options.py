@@ -8,7 +8,7 @@ from importlib.util import find_spec
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
-from cdc_formats.errors import FormatOptionError, MissingDependencyError, refuse_options
+from cdc_formats.errors import FormatOptionError, MissingDependencyError, refuse
 
 GLUE = "glue://"
 """The beginning of the URL of AWS Glue's registries; a region follows."""
@@ -71,7 +71,7 @@ class RegistryOptions:
         other = next((url for url in urls if not url.startswith(begins)), None)
         users = {unquote(urlsplit(url).netloc.rpartition("@")[0]) for url in urls if other is None}
         user, *more = sorted({*users, self.basic_auth_user_info or ""} - {""}) or (None,)
-        refuse_options(
+        refuse(
             (
                 other is not None,
                 f"url {_without_user(other or '')!r} is not a registry's URL: it must begin with "
@@ -83,6 +83,7 @@ class RegistryOptions:
                 "basic_auth_user_info and bearer_auth_token cannot be combined: remove one of them",
             ),
             (user and ":" not in user, "basic_auth_user_info is 'user:password'"),
+            error=FormatOptionError,
         )
         read = {
             "url": ",".join(map(_without_user, urls)),
@@ -101,7 +102,7 @@ class RegistryOptions:
             for option in fields(RegistryOptions)
             if option.name not in _GLUE_OPTIONS and getattr(self, option.name) != option.default
         ]
-        refuse_options(
+        refuse(
             (
                 not _GLUE_URL.fullmatch(self.url),
                 f"url {self.url!r} is not AWS Glue's: it must be glue:// and one region, such as "
@@ -112,6 +113,7 @@ class RegistryOptions:
                 f"{', '.join(unused)} cannot be combined with glue://, whose login is that of "
                 "AWS's own chain (the environment, a profile or a role): remove them",
             ),
+            error=FormatOptionError,
         )
 
     @property

@@ -65,7 +65,7 @@ from cdc_formats.decoding.envelope import (
 )
 from cdc_formats.decoding.rows import RowConverter
 from cdc_formats.decoding.shapes import fields_struct
-from cdc_formats.errors import refuse_options
+from cdc_formats.errors import FormatOptionError, refuse
 from cdc_formats.events import ControlEvent, Event, Headers, Ignored, RowKind
 from cdc_formats.format import Format, MetadataColumn, RowNames, choice, names_in_row
 from cdc_formats.values.handling import Handling
@@ -144,7 +144,7 @@ class DmsJson(Format):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        refuse_options(
+        refuse(
             (
                 self.before_image_field in ("data", "metadata", "control", ""),
                 f"dms-json: before_image_field is {self.before_image_field!r}; it must name a "
@@ -159,6 +159,7 @@ class DmsJson(Format):
                 "dms-json: before_image_field and before_image_prefix cannot be combined: remove "
                 "one of them",
             ),
+            error=FormatOptionError,
         )
 
     @property

@@ -90,7 +90,7 @@ from cdc_formats.errors import (
     FormatOptionError,
     MalformedMessageError,
     MissingFieldError,
-    refuse_options,
+    refuse,
 )
 from cdc_formats.events import (
     INSERT,
@@ -171,7 +171,7 @@ class OpJson(Format):
     def __post_init__(self) -> None:
         super().__post_init__()
         object.__setattr__(self, "codes", _codes(self.codes))
-        refuse_options(*self._checks_of_fields(), *self._checks_of_befores())
+        refuse(*self._checks_of_fields(), *self._checks_of_befores(), error=FormatOptionError)
 
     def _checks_of_fields(self) -> Iterator[tuple[object, str]]:
         names = self._paths
@@ -409,7 +409,7 @@ def _codes(codes: Any) -> dict[str, str]:
                 f"{meaning!r}"
             )
         texts[str(code).lower() if isinstance(code, bool) else str(code)] = meaning
-    refuse_options(
+    refuse(
         (
             {*SHORT_STRINGS}.isdisjoint(texts.values()),
             f"op-json: no code has rows: {expected}",
@@ -419,6 +419,7 @@ def _codes(codes: Any) -> dict[str, str]:
             not {"true", "false"}.isdisjoint(texts) and not {"0", "1"}.isdisjoint(texts),
             "op-json: codes are numbers or booleans, not both",
         ),
+        error=FormatOptionError,
     )
     return texts
 

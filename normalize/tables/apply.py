@@ -14,8 +14,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 from pyspark.sql.types import StructField, TimestampType
 
-from cdc_formats.errors import ArgumentError
-from normalize.arguments import check_choice, names_of, refuse
+from cdc_formats.errors import ArgumentError, refuse
+from normalize.arguments import check_choice, names_of
 from normalize.core.output import ROW_KIND, SIDE_OUTPUTS
 from normalize.dataframe import (
     has_native_engine,

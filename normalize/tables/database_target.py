@@ -11,9 +11,9 @@ from typing import ClassVar, Literal
 from pyspark.errors import AnalysisException
 from pyspark.sql import SparkSession
 
-from cdc_formats.errors import ArgumentError
+from cdc_formats.errors import ArgumentError, refuse
 from cdc_formats.values.schema import backquoted, name_parts
-from normalize.arguments import check_choice, refuse
+from normalize.arguments import check_choice
 
 from .layout import Properties
 from .table_options import DELETED_AT, Maintenance, TableOptions, TablePolicy, Verify

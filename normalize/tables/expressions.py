@@ -14,9 +14,8 @@ from pyspark.errors import AnalysisException, ParseException
 from pyspark.sql import DataFrame, functions as F
 from pyspark.sql.types import StructField
 
-from cdc_formats.errors import ArgumentError
+from cdc_formats.errors import ArgumentError, refuse
 from cdc_formats.values.schema import backquoted, quote
-from normalize.arguments import refuse
 from normalize.core.output import ROW_KIND
 from normalize.dataframe import require_of_row
 from normalize.decode.last_changes import partial_row

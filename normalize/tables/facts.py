@@ -34,9 +34,9 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 import msgspec
 from msgspec.structs import replace
 
+from cdc_formats.errors import refuse
 from cdc_formats.topics.client import TopicDescription
 from cdc_formats.values.schema import columns as to_columns
-from normalize.arguments import refuse
 from normalize.core.guard import (
     Expected,
     PartitionSummary,

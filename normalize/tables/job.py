@@ -33,11 +33,12 @@ from cdc_formats.errors import (
     ArgumentError,
     DecodeError,
     PartialImageError,
+    refuse,
 )
 from cdc_formats.events import Ignored
 from cdc_formats.values.masks import Masks
 from cdc_formats.values.schema import Column, quote
-from normalize.arguments import names_of, refuse
+from normalize.arguments import names_of
 from normalize.core.arrow import spark_ddl
 from normalize.core.guard import Expected, Identity
 from normalize.core.output import ROW_KIND

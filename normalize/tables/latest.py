@@ -33,10 +33,9 @@ import pyarrow.compute as pc
 from pyspark.sql import Column as SparkColumn, DataFrame, functions as F
 from pyspark.sql.types import StructField
 
-from cdc_formats.errors import ChangelogError, MissingFieldError
+from cdc_formats.errors import ChangelogError, MissingFieldError, refuse
 from cdc_formats.events import SHORT_STRINGS
 from cdc_formats.values.schema import backquoted
-from normalize.arguments import refuse
 from normalize.core.output import ROW_KIND
 from normalize.dataframe import ONE_TO_ONE, ROW_BY_ROW, is_native
 from normalize.spark.plans import Node, class_of, elements, plan_of, rows_of

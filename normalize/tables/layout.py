@@ -20,9 +20,9 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-from cdc_formats.errors import ArgumentError
+from cdc_formats.errors import ArgumentError, refuse
 from cdc_formats.values.schema import backquoted, name_parts
-from normalize.arguments import names_of, refuse
+from normalize.arguments import names_of
 
 Properties = Mapping[str, str | bool | int]
 GENERATED = {

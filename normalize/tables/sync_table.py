@@ -18,9 +18,9 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 from pyspark.sql.types import StructType
 
 from cdc_formats.decoding.rows import check_masks
-from cdc_formats.errors import ArgumentError
+from cdc_formats.errors import ArgumentError, refuse
 from cdc_formats.format import Format
-from normalize.arguments import names_of, refuse
+from normalize.arguments import names_of
 from normalize.dataframe import table_columns
 from normalize.decode.check import check_records
 from normalize.kafka.dead_letter import DeadLetter

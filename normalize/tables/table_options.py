@@ -13,11 +13,11 @@ from typing import Any, Literal, Protocol
 import msgspec
 from pyspark.sql.types import StructType
 
-from cdc_formats.errors import ArgumentError, ChangelogError, SchemaError
+from cdc_formats.errors import ArgumentError, ChangelogError, SchemaError, refuse
 from cdc_formats.format import Format
 from cdc_formats.values.masks import folded
 from cdc_formats.values.schema import Column, SqlType, quote
-from normalize.arguments import check_choice, names_of, refuse, seconds_of
+from normalize.arguments import check_choice, names_of, seconds_of
 from normalize.dataframe import table_columns
 
 from .expressions import COMPUTED_PROPERTY

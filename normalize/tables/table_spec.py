@@ -34,10 +34,9 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from cdc_formats.errors import SchemaError
+from cdc_formats.errors import SchemaError, refuse
 from cdc_formats.values.schema import Column, SqlType, backquoted
 from cdc_formats.values.types import cuts, wider as wider_type
-from normalize.arguments import refuse
 from normalize.monitoring.watch import Notice, log, shown_names
 
 from .layout import NO_LAYOUT, Layout, in_lower

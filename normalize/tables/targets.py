@@ -24,8 +24,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructField
 
-from cdc_formats.errors import ChangelogError
-from normalize.arguments import refuse
+from cdc_formats.errors import ChangelogError, refuse
 from normalize.spark.memory import available_memory
 
 from .batches import Batch, Record

@@ -38,7 +38,7 @@ from cdc_formats.errors import (
     MalformedMessageError,
     MissingFieldError,
     SchemaError,
-    refuse_options,
+    refuse,
 )
 from cdc_formats.events import Headers
 from cdc_formats.format import Format, choice
@@ -92,7 +92,7 @@ class UpsertOptions(Format):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        refuse_options(*self._checks_of_characters(), *self._checks_of_columns())
+        refuse(*self._checks_of_characters(), *self._checks_of_columns(), error=FormatOptionError)
         try:
             "".encode(self.raw_charset)  # raises for codecs that do not encode text, such as hex
         except (LookupError, TypeError):

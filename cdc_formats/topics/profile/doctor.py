@@ -179,12 +179,12 @@ def diagnose(
         _topic_faults(readings, reader.sampler, compacted),
         ((ABORTED, "", record, "") for record in aborted),
     )
-    found: dict[tuple[str, str], list[tuple[str, str]]] = {}
+    faults: dict[tuple[str, str], list[tuple[str, str]]] = {}
     for name, table, record, detail in shown:
-        found.setdefault((name, table), []).append((record.where, detail))
+        faults.setdefault((name, table), []).append((record.where, detail))
     return [
         Fault(name, table, records[0][0], len(records), records[0][1])
-        for (name, table), records in found.items()
+        for (name, table), records in faults.items()
     ]
 
 

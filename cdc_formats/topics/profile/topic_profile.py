@@ -207,9 +207,9 @@ def positions(readings: Sequence[Reading], format: Format) -> Positions:
         return Positions(
             format.traits.positions, 0, sum(len(each.events) for each in readings), {}, 0, 0
         )
-    found = list(_found(readings, format))
-    placed = [(reading, position) for reading, position, _ in found if position is not None]
-    unplaced, reason = len(found) - len(placed), next((why for *_, why in found if why), "")
+    events = list(_placed_events(readings, format))
+    placed = [(reading, position) for reading, position, _ in events if position is not None]
+    unplaced, reason = len(events) - len(placed), next((why for *_, why in events if why), "")
     if unplaced and not reason:
         reason = (
             "some events have only a clock"
@@ -222,7 +222,7 @@ def positions(readings: Sequence[Reading], format: Format) -> Positions:
     )
 
 
-def _found(
+def _placed_events(
     readings: Sequence[Reading], format: Format
 ) -> Iterator[tuple[Reading, Position | None, str]]:
     """Yield the position of each event, None without one, and the error in its place."""

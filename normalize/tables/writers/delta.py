@@ -27,9 +27,9 @@ from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession, functions as F
 from pyspark.sql.types import StructField, StructType
 
-from cdc_formats.errors import ArgumentError, SchemaError
+from cdc_formats.errors import ArgumentError, SchemaError, refuse
 from cdc_formats.values.schema import backquoted
-from normalize.arguments import check_choice, refuse
+from normalize.arguments import check_choice
 from normalize.core.output import ROW_KIND
 from normalize.monitoring.progress import WRITERS
 from normalize.spark.files import Files

@@ -9,9 +9,8 @@ from typing import ClassVar
 from pyspark.sql import SparkSession
 from pyspark.sql.types import DataType, DecimalType, StructField
 
-from cdc_formats.errors import SchemaError
+from cdc_formats.errors import SchemaError, refuse
 from cdc_formats.values.schema import backquoted
-from normalize.arguments import refuse
 from normalize.spark.sessions import spark_error_types
 from normalize.tables.batches import ICEBERG_BATCH, ICEBERG_OFFSETS, ICEBERG_QUERY, Batch
 from normalize.tables.commits import TableState, iceberg_state

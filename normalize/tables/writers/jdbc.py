@@ -49,8 +49,8 @@ from pyspark.sql.types import (
     StructField,
 )
 
+from cdc_formats.errors import refuse
 from cdc_formats.values.schema import backquoted
-from normalize.arguments import refuse
 from normalize.core.output import ROW_KIND
 from normalize.dataframe import positional
 from normalize.monitoring.watch import Notice, log

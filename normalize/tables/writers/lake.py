@@ -25,9 +25,8 @@ from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession, functions as F
 from pyspark.sql.types import ArrayType, DataType, MapType, StructField, StructType
 
-from cdc_formats.errors import ArgumentError, SchemaError, printable
+from cdc_formats.errors import ArgumentError, SchemaError, printable, refuse
 from cdc_formats.values.schema import backquoted, name_parts
-from normalize.arguments import refuse
 from normalize.core.output import ROW_KIND
 from normalize.dataframe import type_ddl
 from normalize.monitoring.watch import Notice, log

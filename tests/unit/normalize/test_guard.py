@@ -317,6 +317,13 @@ test_texts = text_test(
         },
     },
 )
+TWO_TABLES = [
+    [table("orders"), table("items")],
+    [table("orders"), table("orders", "other")],
+    [table("orders"), table("items", "other")],
+    [table(None), table(None, topic="u")],
+    [table("orders"), table(None, topic="u")],
+]
 test_error_texts = error_test(
     __file__,
     {
@@ -325,13 +332,7 @@ test_error_texts = error_test(
                 NAMES.merged([], tables)
             )
             for number, tables in enumerate(
-                [
-                    [table("orders"), table("items")],
-                    [table("orders"), table("orders", "other")],
-                    [table("orders"), table("items", "other")],
-                    [table(None), table(None, topic="u")],
-                    [table("orders"), table(None, topic="u")],
-                ],
+                TWO_TABLES,
                 1,
             )
         },
@@ -348,13 +349,7 @@ test_error_texts = error_test(
                 )
             )
             for number, tables in enumerate(
-                [
-                    [table("orders"), table("items")],
-                    [table("orders"), table("orders", "other")],
-                    [table("orders"), table("items", "other")],
-                    [table(None), table(None, topic="u")],
-                    [table("orders"), table(None, topic="u")],
-                ],
+                TWO_TABLES,
                 1,
             )
         },
