@@ -106,16 +106,6 @@ def jdbc_connection(spark: SparkSession, options: dict[str, str]) -> Any:
     return dialect.createConnectionFactory(parsed).apply(-1)
 
 
-@contextmanager
-def java_stream(spark: SparkSession, path: str) -> Iterator[Any]:
-    """Yield a ``java.io.InputStream`` of a local file."""
-    stream = jvm_of(spark).java.io.FileInputStream(path)
-    try:
-        yield stream
-    finally:
-        stream.close()
-
-
 def running_gateway() -> Any:
     """Return py4j's connection to the JVM of this process; None without one."""
     from pyspark import SparkContext

@@ -25,7 +25,7 @@ from pyspark.sql.types import StructType
 from cdc_formats.values.schema import backquoted
 from normalize.tables.expressions import columns_of_comment
 from normalize.tables.targets import TargetError
-from normalize.tables.writers.dialects import MySql
+from normalize.tables.writers.dialects import Dialect, MySql
 from normalize.tables.writers.jdbc import JdbcConnection, JdbcTable, database_errors
 
 from .comparison import Key, Snapshot
@@ -40,13 +40,13 @@ _POSTGRES_COLUMNS = """
 SELECT a.attname, format_type(a.atttypid, NULL), format_type(a.atttypid, a.atttypmod),
        CAST(array_position(CAST(i.indkey AS int2[]), a.attnum) AS text)
 FROM pg_attribute AS a LEFT JOIN pg_index AS i ON i.indrelid = a.attrelid AND i.indisprimary
-WHERE a.attrelid = CAST(? AS regclass) AND a.attnum > 0 AND NOT a.attisdropped ORDER BY a.attnum
+WHERE a.attrelid = CAST({} AS regclass) AND a.attnum > 0 AND NOT a.attisdropped ORDER BY a.attnum
 """
 _MYSQL_COLUMNS = """
 SELECT c.column_name, c.data_type, c.column_type, s.seq_in_index
 FROM information_schema.columns AS c LEFT JOIN information_schema.statistics AS s ON s.table_schema = c.table_schema
  AND s.table_name = c.table_name AND s.column_name = c.column_name AND s.index_name = 'PRIMARY'
-WHERE c.table_schema = ? AND c.table_name = ? ORDER BY c.ordinal_position
+WHERE c.table_schema = {} AND c.table_name = {} ORDER BY c.ordinal_position
 """
 _POSTGRES_TYPES = {
     "boolean": ("{0}", "BOOLEAN"),
@@ -213,9 +213,8 @@ class DatabaseTable:
             dialect, table, column = connection.dialect, self.target.table, _postgres_column
             if isinstance(dialect, MySql):
                 column = _mysql_column
-                described = connection.rows(_MYSQL_COLUMNS, *connection.schema_and_name(table))
-            else:
-                described = connection.rows(_POSTGRES_COLUMNS, dialect.table(table))
+            query = _MYSQL_COLUMNS if column is _mysql_column else _POSTGRES_COLUMNS
+            described = connection.rows(query.format(*connection.identity(table)))
             columns = [column(dialect.name(str(row[0])), *map(str, row[:3])) for row in described]
         key = sorted(
             (int(number), str(name)) for name, _, _, number in described if number is not None
@@ -258,12 +257,9 @@ class DatabaseTable:
 
     def _blocks(self, connection: JdbcConnection) -> list[str]:
         """Return the conditions that split a PostgreSQL table into block ranges, one per task."""
+        (table,) = connection.identity(self.target.table)
         blocks = (
-            connection.number(
-                "SELECT pg_relation_size(CAST(? AS regclass)) / 8192",
-                connection.dialect.table(self.target.table),
-            )
-            or 0
+            connection.number(f"SELECT pg_relation_size(CAST({table} AS regclass)) / 8192") or 0
         )
         ends = range(_BLOCKS_PER_TASK, blocks, _BLOCKS_PER_TASK)
         lower = ["", *(f"ctid >= '({end},0)'" for end in ends)]
@@ -390,8 +386,7 @@ def _mysql_literal(column: DatabaseColumn, text: str | None) -> str:
         return f"x'{text}'"
     if column.spark_type != "STRING" and re.fullmatch("-?[0-9]+([.][0-9]+)?", str(text)):
         return str(text)  # as text, the server compares large numbers as DOUBLE
-    # As hexadecimal digits it means the same in every sql_mode.
-    return f"_utf8mb4 x'{str(text).encode().hex()}'"
+    return MySql().literal(str(text))
 
 
 def _can_have(column: DatabaseColumn, text: str | None) -> bool:
@@ -416,8 +411,7 @@ def _postgres_literal(column: DatabaseColumn, text: str | None) -> str:
         if column.kind in _LITERALS
         else "text"
     )
-    # An E string means the same with and without standard_conforming_strings.
-    return "CAST(E'" + shown.replace("\\", "\\\\").replace("'", "''") + f"' AS {kind})"
+    return f"CAST({Dialect().literal(shown)} AS {kind})"
 
 
 # --------------------------------------------------------------------------------------------------

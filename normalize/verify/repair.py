@@ -96,8 +96,12 @@ class DebeziumSignal:
                 "data-collections": [collection],
                 "additional-conditions": [{"data-collection": collection, "filter": condition}],
             }
-            statement = f"INSERT INTO {connection.dialect.table(self.table)} VALUES (?, ?, ?)"
-            connection.execute(statement, str(uuid4()), "execute-snapshot", json.dumps(data))
+            literals = map(
+                connection.dialect.literal, (str(uuid4()), "execute-snapshot", json.dumps(data))
+            )
+            connection.execute(
+                f"INSERT INTO {connection.dialect.table(self.table)} VALUES ({', '.join(literals)})"
+            )
         return len(existing)
 
 

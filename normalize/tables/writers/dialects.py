@@ -34,10 +34,6 @@ _TEXT = {
 _ESCAPE = "\\"
 
 
-def _literal(text: str) -> str:
-    return "'" + text.replace("'", "''") + "'"
-
-
 @dataclass(frozen=True)
 class Dialect:
     """The dialect of PostgreSQL; `MySql` overrides what differs.
@@ -68,7 +64,7 @@ class Dialect:
     unique_indexes: ClassVar[str] = (
         "SELECT i.indexrelid, a.attname FROM pg_index AS i JOIN pg_attribute AS a ON a.attrelid = "
         "i.indrelid AND a.attnum = ANY ((CAST(i.indkey AS int2[]))[0:i.indnkeyatts - 1]) WHERE "
-        "i.indrelid = CAST(? AS regclass) AND i.indisunique AND i.indimmediate AND i.indpred IS "
+        "i.indrelid = CAST({} AS regclass) AND i.indisunique AND i.indimmediate AND i.indpred IS "
         "NULL AND i.indexprs IS NULL"
     )
     # The digits of a second in a time, and the type or collation in which different texts are equal.
@@ -77,25 +73,25 @@ class Dialect:
         "NULLIF(a.atttypmod, -1) END, CASE WHEN t.typname IN ('bpchar', 'citext') THEN "
         "format_type(a.atttypid, a.atttypmod) WHEN NOT c.collisdeterministic THEN c.collname END "
         "FROM pg_attribute AS a JOIN pg_type AS t ON t.oid = a.atttypid LEFT JOIN pg_collation AS c "
-        "ON c.oid = a.attcollation WHERE a.attrelid = CAST(? AS regclass) AND a.attnum > 0"
+        "ON c.oid = a.attcollation WHERE a.attrelid = CAST({} AS regclass) AND a.attnum > 0"
     )
-    comment_of: ClassVar[str] = "SELECT obj_description(CAST(? AS regclass), 'pg_class')"
+    comment_of: ClassVar[str] = "SELECT obj_description(CAST({} AS regclass), 'pg_class')"
     # A server notices after hours that a client has vanished. Until then, its statement or
     # transaction keeps its locks. Those of autovacuum end by themselves.
     end_others: ClassVar[str] = (
         "SELECT COUNT(pg_terminate_backend(pid)) FROM pg_locks JOIN pg_stat_activity USING (pid) WHERE "
-        "relation = to_regclass(?) AND pid <> pg_backend_pid() AND usename = current_user"
+        "relation = to_regclass({}) AND pid <> pg_backend_pid() AND usename = current_user"
     )
     # The same for a lock with a name, which a transaction takes.
     try_lock: ClassVar[str] = (
-        "SELECT CAST(pg_try_advisory_xact_lock(hashtextextended(?, 0)) AS INT)"
+        "SELECT CAST(pg_try_advisory_xact_lock(hashtextextended({}, 0)) AS INT)"
     )
-    lock: ClassVar[str] = "SELECT COUNT(pg_advisory_xact_lock(hashtextextended(?, 0)))"
+    lock: ClassVar[str] = "SELECT COUNT(pg_advisory_xact_lock(hashtextextended({}, 0)))"
     end_owners: ClassVar[str] = (
         "SELECT COUNT(pg_terminate_backend(pid)) FROM pg_locks JOIN pg_stat_activity USING (pid) WHERE "
         "locktype = 'advisory' AND pid <> pg_backend_pid() AND usename = current_user AND "
         "datname = current_database() AND CAST(classid AS BIGINT) << 32 | CAST(objid AS BIGINT) = "
-        "hashtextextended(?, 0)"
+        "hashtextextended({}, 0)"
     )
     timestamp_suffix: ClassVar[str] = "+00"
     copies: ClassVar[bool] = True
@@ -122,6 +118,11 @@ class Dialect:
     def table(self, name: str) -> str:
         """Return a table's name, its parts quoted."""
         return ".".join(map(self.name, name.split(".")))
+
+    def literal(self, text: str) -> str:
+        """Return text as a literal that has the same meaning with all settings of the server."""
+        # An E string, with and without standard_conforming_strings.
+        return "E'" + text.replace(_ESCAPE, _ESCAPE * 2).replace("'", "''") + "'"
 
     def type(self, field: StructField, *, in_key: bool) -> str:
         """Return the type of a created column.
@@ -159,7 +160,7 @@ class Dialect:
 
     def comment(self, table: str, text: str) -> str:
         """Return the statement that gives a table a comment."""
-        return f"COMMENT ON TABLE {self.table(table)} IS {_literal(text)}"
+        return f"COMMENT ON TABLE {self.table(table)} IS {self.literal(text)}"
 
     def add(self, table: str, field: StructField) -> str:
         """Return the statement that adds a column."""
@@ -443,15 +444,15 @@ class MySql(Dialect):
     unique_indexes: ClassVar[str] = (
         "SELECT index_name, CONCAT(COALESCE(column_name, 'an expression'), "
         "COALESCE(CONCAT('(', sub_part, ')'), '')) FROM information_schema.statistics "
-        "WHERE table_schema = ? AND table_name = ? AND non_unique = 0"
+        "WHERE table_schema = {} AND table_name = {} AND non_unique = 0"
     )
     lossy_columns: ClassVar[str] = (
         "SELECT column_name, datetime_precision, CASE WHEN collation_name NOT LIKE '%nopad_bin' AND "
         "collation_name NOT LIKE '%0900_bin' THEN collation_name END FROM "
-        "information_schema.columns WHERE table_schema = ? AND table_name = ?"
+        "information_schema.columns WHERE table_schema = {} AND table_name = {}"
     )
     comment_of: ClassVar[str] = (
-        "SELECT table_comment FROM information_schema.tables WHERE table_schema = ? AND table_name = ?"
+        "SELECT table_comment FROM information_schema.tables WHERE table_schema = {} AND table_name = {}"
     )
     timestamp_suffix: ClassVar[str] = ""
     copies: ClassVar[bool] = False
@@ -492,7 +493,12 @@ class MySql(Dialect):
             )
 
     def comment(self, table: str, text: str) -> str:
-        return f"ALTER TABLE {self.table(table)} COMMENT = {_literal(text.replace(_ESCAPE, _ESCAPE * 2))}"
+        shown = text.replace(_ESCAPE, _ESCAPE * 2).replace("'", "''")
+        return f"ALTER TABLE {self.table(table)} COMMENT = '{shown}'"
+
+    def literal(self, text: str) -> str:
+        # As hexadecimal digits it means the same in every sql_mode.
+        return f"_utf8mb4 x'{text.encode().hex()}'"
 
     def widen(self, table: str, field: StructField, *, in_key: bool) -> str:
         required = " NOT NULL" if in_key else ""

@@ -29,7 +29,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from hashlib import sha256
-from tempfile import TemporaryDirectory
 from typing import Any, ClassVar
 from uuid import uuid4
 
@@ -59,7 +58,6 @@ from normalize.spark.sessions import (
     is_java,
     java_causes,
     java_error_types,
-    java_stream,
     jdbc_connection,
     require_jvm,
     root_cause,
@@ -154,6 +152,8 @@ _READ_ONLY = (1290, 1792, 1836)
 """MySQL's numbers of errors of a server that is read-only."""
 _SECRET_IN_URL = re.compile(r"(?i)(?:password|passwd|pwd|passphrase)\w*\s*=|//[^/@]*:[^/@]*@")
 _SECRET = re.compile("(?i)pass|secret|token|key")
+_MOST_SENT = 1 << 20
+"""The bytes of rows that a call of the JVM sends."""
 _WRITERS = "8"
 """The default number of connections, and so of tasks that write; `JdbcTable.options` override
 it."""
@@ -268,7 +268,7 @@ class DatabaseSink(Sink):
 
     def merge(self, latest: DataFrame, spec: TableSpec) -> None:
         batch = running_batch(self.spark)
-        with self._staged(latest, spec) as staged, staged.transaction(batch):
+        with self._staged(latest, spec, batch) as staged, staged.transaction(batch):
             staged.merge(batch)
 
     def merge_arrow(self, latest: ArrowRows, spec: TableSpec) -> None:
@@ -283,7 +283,7 @@ class DatabaseSink(Sink):
         with JdbcConnection.kept(self.spark, self.table) as connection:
             staged = self._staging(connection, f"changes_{uuid4().hex}", spec)
             with staged.transaction(batch):
-                connection.own(self._staging_table())
+                connection.own(self._staging_table(batch))
                 staged.create(spec, temporary=True)
                 staged.copy(text)
                 # Last: another driver with the same checkpoint waits for the record.
@@ -343,16 +343,18 @@ class DatabaseSink(Sink):
                 )
                 statements.insert(0, f"{removal} WHERE {where}")
             with connection.transaction():
-                for statement in statements if _begun(connection, self.table, batch) else ():
-                    connection.execute(statement)
+                if record := _begin(connection, self.table, batch):
+                    connection.execute(*record, *statements)
 
     def drop(self) -> None:
         with JdbcConnection.open(self.spark, self.table) as connection:
             dialect = connection.dialect
             connection.execute(f"DROP TABLE IF EXISTS {dialect.table(self.table.table)}")
             if connection.columns(self.table.batches) is not None:
-                forget = f"DELETE FROM {dialect.table(self.table.batches)} WHERE table_name = ?"
-                connection.execute(forget, self.table.table)
+                connection.execute(
+                    f"DELETE FROM {dialect.table(self.table.batches)} WHERE table_name = "
+                    f"{dialect.literal(self.table.table)}"
+                )
 
     def is_reachable(self) -> bool:
         try:
@@ -376,9 +378,11 @@ class DatabaseSink(Sink):
         )
 
     @contextmanager
-    def _staged(self, rows: DataFrame, spec: TableSpec) -> Iterator[_StagedRows]:
+    def _staged(
+        self, rows: DataFrame, spec: TableSpec, batch: Batch | None
+    ) -> Iterator[_StagedRows]:
         with JdbcConnection.open(self.spark, self.table) as connection:
-            name = self._staging_table()
+            name = self._staging_table(batch)
             drop = f"DROP TABLE IF EXISTS {connection.dialect.table(name)}"
             connection.end_others(name)
             connection.execute(drop)
@@ -393,9 +397,8 @@ class DatabaseSink(Sink):
                 raise
             connection.execute(drop)
 
-    def _staging_table(self) -> str:
-        running = running_batch(self.spark)
-        owner = running.query if running else uuid4().hex
+    def _staging_table(self, batch: Batch | None) -> str:
+        owner = batch.query if batch else uuid4().hex
         # Letters that need no quotes, since Spark's JDBC writer does not quote the name.
         name = re.sub("[^A-Za-z0-9]", "_", self.table.table.split(".")[-1])
         # PostgreSQL cuts names to 63 bytes, MySQL refuses more than 64 characters.
@@ -486,12 +489,20 @@ class _StagedRows:
         copy = (
             f"COPY {dialect.table(self.name)} ({columns}) FROM STDIN (FORMAT csv, ENCODING 'UTF8')"
         )
-        # Through a file: py4j would send the text of a micro-batch line by line.
-        with TemporaryDirectory(prefix="changes-") as folder, database_errors(self.table):
-            file = f"{folder}/rows.csv"
-            csv.write_csv(text, file, csv.WriteOptions(include_header=False))
-            with java_stream(self.connection.spark, file) as stream:
-                self.connection.java.getCopyAPI().copyIn(copy, stream)
+        sent = pa.BufferOutputStream()
+        csv.write_csv(text, sent, csv.WriteOptions(include_header=False))
+        rows = memoryview(sent.getvalue())
+        with database_errors(self.table):
+            running = self.connection.java.getCopyAPI().copyIn(copy)
+            try:
+                for begin in range(0, len(rows), _MOST_SENT):
+                    part = bytes(rows[begin : begin + _MOST_SENT])
+                    running.writeToCopy(part, 0, len(part))
+                running.endCopy()
+            except BaseException:
+                with suppress(*java_error_types()):  # else the rollback would wait for its end
+                    running.cancelCopy()
+                raise
 
     @contextmanager
     def transaction(self, batch: Batch | None) -> Iterator[None]:
@@ -519,16 +530,21 @@ class _StagedRows:
                 f"{self.table}: keys ({', '.join(self.plan.primary_key)}) that differ in the "
                 "changelog are equal in the table's collation: use a binary collation"
             )
-        if batch is not None and not _begun(self.connection, self.table, batch):
+        statements = [] if batch is None else _begin(self.connection, self.table, batch)
+        if statements is None:
             return
         steps = self.connection.dialect.merge(
             self.plan, self.name, self.table.table, self.names, self.bases
         )
         for statement, fails in steps:
             if not fails:
-                self.connection.execute(statement)
-            elif lost := self.connection.rows(statement)[0][0]:
+                statements.append(statement)
+                continue
+            self.connection.execute(*statements)
+            statements.clear()
+            if lost := self.connection.rows(statement)[0][0]:
                 raise missing_row(lost.split()[1])
+        self.connection.execute(*statements)
 
 
 def in_same_schema(table: str, name: str) -> str:
@@ -549,22 +565,29 @@ def _record(
     connection: JdbcConnection, table: JdbcTarget, batch: Batch, lock: str = ""
 ) -> Record | None:
     """Return the record of a query's last micro-batch in a table; None without one."""
-    name = connection.dialect.table(table.batches)
-    query = f"SELECT batch_id FROM {name} WHERE query_id = ? AND table_name = ? {lock}"
-    version = connection.number(query, batch.application, table.table)
+    name, (query, of) = connection.dialect.table(table.batches), _key(connection, table, batch)
+    version = connection.number(
+        f"SELECT batch_id FROM {name} WHERE query_id = {query} AND table_name = {of} {lock}"
+    )
     return None if version is None else record_of(version)
 
 
-def _begun(connection: JdbcConnection, table: JdbcTarget, batch: Batch) -> bool:
-    """Store a micro-batch's record, and return whether the table did not have it."""
-    name = connection.dialect.table(table.batches)
+def _begin(connection: JdbcConnection, table: JdbcTarget, batch: Batch) -> list[str] | None:
+    """Return the statements that store a micro-batch's record; None if the table has it."""
+    name, (query, of) = connection.dialect.table(table.batches), _key(connection, table, batch)
     if is_repeat(batch, _record(connection, table, batch, "FOR UPDATE"), table):
         log_repeat(batch, table)
-        return False
-    key = batch.application, table.table
-    connection.execute(f"DELETE FROM {name} WHERE query_id = ? AND table_name = ?", *key)
-    connection.execute(f"INSERT INTO {name} VALUES (?, ?, {version_of(batch)})", *key)
-    return True
+        return None
+    return [
+        f"DELETE FROM {name} WHERE query_id = {query} AND table_name = {of}",
+        f"INSERT INTO {name} VALUES ({query}, {of}, {version_of(batch)})",
+    ]
+
+
+def _key(connection: JdbcConnection, table: JdbcTarget, batch: Batch) -> tuple[str, str]:
+    """Return the key of a query's record, as literals."""
+    literal = connection.dialect.literal
+    return literal(batch.application), literal(table.table)
 
 
 def _needed(connection: JdbcConnection, table: JdbcTarget, spec: TableSpec) -> list[str]:
@@ -639,7 +662,7 @@ def _warn_of_losses(
     lossy = {
         str(name).lower(): (digits, collation)
         for name, digits, collation in connection.rows(
-            dialect.lossy_columns, *connection.identity(table.table)
+            dialect.lossy_columns.format(*connection.identity(table.table))
         )
     }
     for column in spec.fields:
@@ -688,15 +711,18 @@ def _answering(idle: list[JdbcConnection]) -> JdbcConnection | None:
     return None
 
 
-@dataclass(frozen=True)
+@dataclass
 class JdbcConnection:
-    """A JDBC connection in Spark's JVM."""
+    """A JDBC connection in Spark's JVM, and its one statement: each call of the JVM takes time."""
 
     java: Any
+    statement: Any
     spark: SparkSession
     dialect: Dialect
     options: dict[str, str]
     of: JdbcTable
+    _defined: set[str] = field(default_factory=set)
+    _spelled: dict[str, dict[str, str]] = field(default_factory=dict)
 
     @classmethod
     def _new(cls, spark: SparkSession, table: JdbcTable) -> JdbcConnection:
@@ -704,8 +730,11 @@ class JdbcConnection:
         options = jdbc_options(table, dialect)
         with database_errors(table):
             java = jdbc_connection(spark, options)
-        connection = cls(java, spark, dialect, options, table)
         try:
+            statement = java.createStatement()
+            # Names have braces and question marks, which are no syntax of the driver's.
+            statement.setEscapeProcessing(False)
+            connection = cls(java, statement, spark, dialect, options, table)
             return replace(connection, dialect=connection.refined())
         except BaseException:
             java.close()
@@ -739,10 +768,12 @@ class JdbcConnection:
             raise
         idle.append(connection)
 
-    def execute(self, statement: str, *parameters: str) -> None:
-        """Run a statement."""
-        with database_errors(self.of), self._executed(statement, parameters):
-            pass
+    def execute(self, *statements: str) -> None:
+        """Run statements; PostgreSQL's server gets all of them at once."""
+        texts = ["; ".join(statements)] if self.dialect.copies else statements
+        with database_errors(self.of):
+            for text in filter(None, texts):
+                self.statement.execute(text)
 
     def end_others(self, table: str) -> None:
         """End the connections that have a lock on a table which only this query uses."""
@@ -755,36 +786,42 @@ class JdbcConnection:
 
         The connections that have it are ended.
         """
-        if not self.number(self.dialect.try_lock, name):
+        literal = self.dialect.literal(name)
+        if not self.number(self.dialect.try_lock.format(literal)):
             self._end(self.dialect.end_owners, name)
-            self.number(self.dialect.lock, name)
+            self.number(self.dialect.lock.format(literal))
 
     def _end(self, text: str, name: str) -> None:
-        if ended := self.number(text, name):
+        if ended := self.number(text.format(self.dialect.literal(name))):
             log([Notice((name,), f"{self.of}: ended {ended} connections of an earlier run")])
 
     def define(self, statement: str) -> None:
         """Run a definition, also while another connection creates the same table.
 
         PostgreSQL's ``CREATE TABLE IF NOT EXISTS`` then waits for the other's commit, and fails with
-        a duplicate key of the catalog. A second run finds the table.
+        a duplicate key of the catalog. A second run finds the table. What the connection has
+        defined is not defined again.
         """
+        if statement in self._defined:
+            return
         try:
-            with self._executed(statement, ()):
-                return
+            self.statement.execute(statement)
         except java_error_types() as error:
             if _state_and_code(error)[0] not in _CREATED_MEANWHILE:
                 raise _target_error(error, self.of) from None
-        self.execute(statement)
+            self.execute(statement)
+        self._defined.add(statement)
 
-    def number(self, query: str, *parameters: str) -> int | None:
+    def number(self, query: str) -> int | None:
         """Return the number that a query selects, or None without a row."""
-        with database_errors(self.of), self._executed(query, parameters) as rows:
+        with database_errors(self.of):
+            rows = self.statement.executeQuery(query)
             return int(rows.getLong(1)) if rows.next() else None
 
-    def rows(self, query: str, *parameters: str) -> list[tuple[str | None, ...]]:
+    def rows(self, query: str) -> list[tuple[str | None, ...]]:
         """Return the rows that a query selects, as text."""
-        with database_errors(self.of), self._executed(query, parameters) as rows:
+        with database_errors(self.of):
+            rows = self.statement.executeQuery(query)
             columns, texts = range(1, rows.getMetaData().getColumnCount() + 1), []
             while rows.next():
                 texts.append(tuple(rows.getString(index) for index in columns))
@@ -829,14 +866,9 @@ class JdbcConnection:
             self.dialect, binary_collation="utf8mb4_nopad_bin" if mariadb else "utf8mb4_0900_bin"
         )
 
-    def schema_and_name(self, table: str) -> tuple[str, str]:
-        """Return the schema and name of a table of MySQL."""
-        *schema, name = table.split(".")
-        return schema[0] if schema else self.java.getCatalog(), name
-
     def comment(self, table: str) -> str:
         """Return a table's comment; empty without one."""
-        rows = self.rows(self.dialect.comment_of, *self.identity(table))
+        rows = self.rows(self.dialect.comment_of.format(*self.identity(table)))
         return "".join(text or "" for (text,) in rows)
 
     def columns(self, table: str) -> dict[str, DataType | None] | None:
@@ -845,52 +877,41 @@ class JdbcConnection:
         Only types are known that can silently lose part of a value (`table_spec`). The others are
         None.
         """
+        query = f"SELECT * FROM {self.dialect.table(table)} WHERE 1 = 0"
         try:
-            with self._executed(
-                f"SELECT * FROM {self.dialect.table(table)} WHERE 1 = 0", ()
-            ) as rows:
-                described = rows.getMetaData()
-                return {
-                    described.getColumnName(index): _exact_type(described, index)
-                    for index in range(1, described.getColumnCount() + 1)
-                }
+            described = self.statement.executeQuery(query).getMetaData()
+            return {
+                described.getColumnName(index): _exact_type(described, index)
+                for index in range(1, described.getColumnCount() + 1)
+            }
         except java_error_types() as error:
             if _state_and_code(error)[0] == self.dialect.missing_table:
                 return None
             raise _target_error(error, self.of) from None
 
     def spelled(self, table: str, names: Sequence[str]) -> list[str]:
-        """Return names with the table's upper and lower case."""
-        spelled = {name.lower(): name for name in self.columns(table) or []}
-        return [spelled.get(name.lower(), name) for name in names]
+        """Return names with the table's upper and lower case; columns that it knows are not asked."""
+        known = self._spelled.setdefault(table, {})
+        if not {*in_lower(names)} <= known.keys():
+            known.update((name.lower(), name) for name in self.columns(table) or [])
+        return [known.get(name.lower(), name) for name in names]
 
     def identity(self, table: str) -> tuple[str, ...]:
-        """Return the parameters by which queries of the catalog find a table."""
+        """Return the literals by which queries of the catalog find a table."""
         if isinstance(self.dialect, MySql):
-            return self.schema_and_name(table)
-        return (self.dialect.table(table),)
+            *schema, name = table.split(".")
+            names = [schema[0] if schema else self.java.getCatalog(), name]
+        else:
+            names = [self.dialect.table(table)]
+        return tuple(map(self.dialect.literal, names))
 
     def unique_indexes(self, table: str) -> list[set[str]]:
         """Return the columns, in lower case, of each unique index that an upsert can use."""
         indexes: dict[str | None, set[str]] = {}
         # Not by the driver's getIndexInfo: PostgreSQL's returns names quoted in part.
-        for index, column in self.rows(self.dialect.unique_indexes, *self.identity(table)):
+        for index, column in self.rows(self.dialect.unique_indexes.format(*self.identity(table))):
             indexes.setdefault(index, set()).add(str(column).lower())
         return list(indexes.values())
-
-    @contextmanager
-    def _executed(self, text: str, parameters: Sequence[str]) -> Iterator[Any]:
-        """Run a statement, and yield its rows, or None."""
-        # Prepared only with parameters: MySQL's driver treats a question mark in a name as one.
-        statement = self.java.prepareStatement(text) if parameters else self.java.createStatement()
-        try:
-            statement.setEscapeProcessing(False)
-            for index, value in enumerate(parameters, 1):
-                statement.setString(index, value)
-            statement.execute(*([] if parameters else [text]))
-            yield statement.getResultSet()
-        finally:
-            statement.close()
 
 
 def _exact_type(columns: Any, index: int) -> DataType | None:
