@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
+import pyarrow as pa
 from pyspark.sql import Column as SparkColumn, functions as F
 from pyspark.sql.types import StructField
 
@@ -20,6 +21,8 @@ from cdc_formats.values.schema import backquoted
 from normalize.core.order import redelivery_condition
 from normalize.core.output import ROW_KIND
 from normalize.tables.merge import ABSENT_COLUMN, ADDS, Clause, MergePlan, Side
+
+from .rows_text import as_csv, as_values, mysql_literal
 
 _TEXT = {
     "date": "CAST({0} AS STRING)",
@@ -94,8 +97,8 @@ class Dialect:
         "hashtextextended({}, 0)"
     )
     timestamp_suffix: ClassVar[str] = "+00"
-    copies: ClassVar[bool] = True
-    """Whether its connection loads a file, by ``COPY``."""
+    joins: ClassVar[bool] = True
+    """Whether a call of its driver can have several statements."""
     types: ClassVar[Mapping[str, str]] = {
         "boolean": "BOOLEAN",
         "tinyint": "SMALLINT",
@@ -191,12 +194,16 @@ class Dialect:
         The table has nullable columns of the target's types, the row kind, and the missing columns.
 
         `bases` are the columns of the key whose row has the missing columns, as `columns`. A
-        temporary table goes with the transaction.
+        temporary table is the connection's, and empty at the begin of a transaction.
         """
         staged = self.staged_columns(columns, bases, partial_rows=partial_rows)
-        what, then = ("TEMP", "ON COMMIT DROP ") if temporary else ("UNLOGGED", "")
+        what, then = (
+            ("UNLOGGED TABLE", "")
+            if not temporary
+            else ("TEMP TABLE IF NOT EXISTS", "ON COMMIT DELETE ROWS ")
+        )
         return (
-            f"CREATE {what} TABLE {self.table(staging)} {then}AS SELECT {staged} FROM "
+            f"CREATE {what} {self.table(staging)} {then}AS SELECT {staged} FROM "
             f"{self.table(table)} AS t WITH NO DATA"
         )
 
@@ -416,6 +423,10 @@ class Dialect:
         """Return names, quoted, with commas."""
         return ", ".join(map(self.name, columns))
 
+    def rows_text(self, rows: pa.Table) -> bytes | list[str] | None:
+        """Return rows as `as_csv` or `as_values`, which the server loads."""
+        return as_csv(rows)
+
     def staged(self, field: StructField) -> SparkColumn:
         """Return a column as it is written into the staging table."""
         column, kind = backquoted(field.name), field.dataType.simpleString()
@@ -435,6 +446,7 @@ class MySql(Dialect):
     quote: ClassVar[str] = "`"
     missing_table: ClassVar[str] = "42S02"
     end_others: ClassVar[str] = ""
+    try_lock: ClassVar[str] = ""
     # Strict mode rejects values that do not fit; text is parsed as UTC.
     properties: ClassVar[Mapping[str, str]] = {
         "sessionVariables": "time_zone='+00:00',sql_mode='STRICT_ALL_TABLES'",
@@ -455,7 +467,7 @@ class MySql(Dialect):
         "SELECT table_comment FROM information_schema.tables WHERE table_schema = {} AND table_name = {}"
     )
     timestamp_suffix: ClassVar[str] = ""
-    copies: ClassVar[bool] = False
+    joins: ClassVar[bool] = False
     types: ClassVar[Mapping[str, str]] = {
         "boolean": "BOOLEAN",
         "tinyint": "TINYINT",
@@ -470,6 +482,9 @@ class MySql(Dialect):
         "timestamp": "TIMESTAMP(6) NULL",
         "timestamp_ntz": "DATETIME(6)",
     }
+
+    def rows_text(self, rows: pa.Table) -> bytes | list[str] | None:
+        return as_values(rows)
 
     def _key_type(self, kind: str) -> str:
         # MySQL requires a length for key columns.
@@ -497,8 +512,7 @@ class MySql(Dialect):
         return f"ALTER TABLE {self.table(table)} COMMENT = '{shown}'"
 
     def literal(self, text: str) -> str:
-        # As hexadecimal digits it means the same in every sql_mode.
-        return f"_utf8mb4 x'{text.encode().hex()}'"
+        return mysql_literal(text)
 
     def widen(self, table: str, field: StructField, *, in_key: bool) -> str:
         required = " NOT NULL" if in_key else ""
@@ -519,8 +533,9 @@ class MySql(Dialect):
     ) -> str:
         staged = self.staged_columns(columns, bases, partial_rows=partial_rows)
         # The outer join makes the columns nullable: a delete may have the key alone.
+        what = "TEMPORARY TABLE IF NOT EXISTS" if temporary else "TABLE"
         return (
-            f"CREATE TABLE {self.table(staging)} AS SELECT {staged} FROM (SELECT 1 AS one) "
+            f"CREATE {what} {self.table(staging)} AS SELECT {staged} FROM (SELECT 1 AS one) "
             f"AS one LEFT JOIN {self.table(table)} AS t ON one.one = 0 LIMIT 0"
         )
 

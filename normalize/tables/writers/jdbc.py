@@ -6,8 +6,8 @@ Spark's JDBC writer fills the staging table, and the transaction applies each mi
 
     workers ──Spark's JDBC writer──► products_changes_1f0c ──DELETE, INSERT ... ON CONFLICT (or ON DUPLICATE KEY)──► products
 
-Changes that the driver has as Arrow's columns get into PostgreSQL by ``COPY`` instead, without a job
-of Spark: into a temporary table of the same transaction, on a connection that is kept for the next
+Changes that the driver has as Arrow's columns are loaded by ``COPY`` or ``INSERT`` instead, without
+a job of Spark: into a temporary table of a connection, both of which are kept for the next
 micro-batch.
 
 The columns of the staging table are called ``c0`` and so on: Spark's JDBC writer does not escape
@@ -32,9 +32,6 @@ from hashlib import sha256
 from typing import Any, ClassVar
 from uuid import uuid4
 
-import pyarrow as pa
-import pyarrow.compute as pc
-from pyarrow import csv
 from pyspark.sql import DataFrame, SparkSession, functions as F
 from pyspark.sql.types import (
     ByteType,
@@ -92,50 +89,6 @@ from normalize.tables.targets import (
 )
 
 from .dialects import Dialect, MySql, dialect_of
-
-_FIRST_DAY, _LAST_DAY = -719_162, 2_932_896
-"""The days of the years 1 to 9999: Arrow and PostgreSQL write other years in different ways."""
-# --------------------------------------------------------------------------------------------------
-# Arrow's columns as the text that PostgreSQL's ``COPY`` reads.
-#
-# The server converts each text to the type of its column.
-
-_MICROS_OF_DAY = 86_400_000_000
-
-
-def copy_text(table: pa.Table) -> pa.Table | None:
-    """Return a table's columns as text, times in UTC; None if a value has no text.
-
-    Parameters
-    ----------
-    table : pyarrow.Table
-        Columns of numbers, Booleans, text, bytes, dates, and timestamps in microseconds.
-    """
-    texts = [_copy_value(column) for column in table.columns]
-    if any(text is None for text in texts):
-        return None
-    return pa.table(texts, names=table.column_names)
-
-
-def _copy_value(column: pa.ChunkedArray) -> pa.ChunkedArray | None:
-    kind = column.type
-    if pa.types.is_binary(kind):
-        values = (None if value is None else f"\\x{value.hex()}" for value in column.to_pylist())
-        return pa.chunked_array([pa.array(values, pa.string())])
-    if pa.types.is_timestamp(kind):
-        numbers, in_day = column.cast(pa.int64()), _MICROS_OF_DAY
-    elif pa.types.is_date(kind):
-        numbers, in_day = column.cast(pa.int32()), 1
-    else:
-        return column.cast(pa.string())
-    least, greatest = pc.min_max(numbers).as_py().values()
-    if least is not None and (least < _FIRST_DAY * in_day or greatest >= (_LAST_DAY + 1) * in_day):
-        return None
-    if pa.types.is_timestamp(kind) and kind.tz is not None:
-        in_utc = column.cast(pa.timestamp("us", "UTC")).cast(pa.timestamp("us"))
-        return pc.binary_join_element_wise(in_utc.cast(pa.string()), "+00", "")
-    return column.cast(pa.string())
-
 
 BATCHES = "changelog_batches"
 
@@ -264,7 +217,7 @@ class DatabaseSink(Sink):
 
     @property
     def takes_arrow(self) -> bool:
-        return dialect_of(self.table.url).copies
+        return True
 
     def merge(self, latest: DataFrame, spec: TableSpec) -> None:
         batch = running_batch(self.spark)
@@ -272,20 +225,20 @@ class DatabaseSink(Sink):
             staged.merge(batch)
 
     def merge_arrow(self, latest: ArrowRows, spec: TableSpec) -> None:
-        kinds, text = [ROW_KIND, *[ABSENT_COLUMN] * spec.partial_rows], None
-        if self.takes_arrow:
-            text = copy_text(latest.table.select([*kinds, *spec.names]))
-        if text is None:
+        names = [ROW_KIND, *[ABSENT_COLUMN] * spec.partial_rows, *spec.names]
+        rows = dialect_of(self.table.url).rows_text(latest.table.select(names))
+        if rows is None:
             self.merge(latest.frame(), spec)
             return
         batch = running_batch(self.spark)
-        # With a staging table that only this transaction has.
+        # Of its own columns and types: a new schema has a new one.
+        name = sha256(f"{self.table.sql_name} {spec.fields} {spec.partial_rows}".encode())
         with JdbcConnection.kept(self.spark, self.table) as connection:
-            staged = self._staging(connection, f"changes_{uuid4().hex}", spec)
+            staged = self._staging(connection, f"changes_{name.hexdigest()[:32]}", spec)
+            staged.create(spec, temporary=True)
             with staged.transaction(batch):
                 connection.own(self._staging_table(batch))
-                staged.create(spec, temporary=True)
-                staged.copy(text)
+                staged.load(rows, spec)
                 # Last: another driver with the same checkpoint waits for the record.
                 staged.merge(batch)
 
@@ -432,17 +385,22 @@ class _StagedRows:
     plan: MergePlan
 
     def create(self, spec: TableSpec, *, temporary: bool = False) -> None:
-        """Create the staging table; a temporary one goes with the transaction."""
-        self.connection.execute(
-            self.connection.dialect.stage(
-                self.name,
-                self.table.table,
-                self.names,
-                partial_rows=spec.partial_rows,
-                bases=self.bases,
-                temporary=temporary,
-            )
+        """Create the staging table; a temporary one is kept with the connection, and emptied."""
+        connection, dialect = self.connection, self.connection.dialect
+        statement = dialect.stage(
+            self.name,
+            self.table.table,
+            self.names,
+            partial_rows=spec.partial_rows,
+            bases=self.bases,
+            temporary=temporary,
         )
+        if not temporary:
+            connection.execute(statement)
+            return
+        connection.define(statement)
+        if isinstance(dialect, MySql):  # PostgreSQL's empties itself
+            connection.execute(f"TRUNCATE TABLE {dialect.table(self.name)}")
 
     def fill(self, rows: DataFrame, spec: TableSpec) -> None:
         """Write the rows into the staging table by Spark.
@@ -476,33 +434,24 @@ class _StagedRows:
                 "executor was lost"
             )
 
-    def copy(self, text: pa.Table) -> None:
-        """Write the rows into the staging table by ``COPY``.
+    def load(self, rows: bytes | list[str], spec: TableSpec) -> None:
+        """Write the rows into the staging table.
 
         Parameters
         ----------
-        text : pyarrow.Table
-            That of `copy_text`.
+        rows : bytes or list of str
+            Those of `Dialect.rows_text`.
+        spec : TableSpec
         """
-        dialect, kinds = self.connection.dialect, text.column_names[: -len(self.names)]
+        dialect, name = self.connection.dialect, self.connection.dialect.table(self.name)
+        kinds = [ROW_KIND, *[ABSENT_COLUMN] * spec.partial_rows]
         columns = dialect.names([*kinds, *self.names.values()])
-        copy = (
-            f"COPY {dialect.table(self.name)} ({columns}) FROM STDIN (FORMAT csv, ENCODING 'UTF8')"
-        )
-        sent = pa.BufferOutputStream()
-        csv.write_csv(text, sent, csv.WriteOptions(include_header=False))
-        rows = memoryview(sent.getvalue())
-        with database_errors(self.table):
-            running = self.connection.java.getCopyAPI().copyIn(copy)
-            try:
-                for begin in range(0, len(rows), _MOST_SENT):
-                    part = bytes(rows[begin : begin + _MOST_SENT])
-                    running.writeToCopy(part, 0, len(part))
-                running.endCopy()
-            except BaseException:
-                with suppress(*java_error_types()):  # else the rollback would wait for its end
-                    running.cancelCopy()
-                raise
+        if isinstance(rows, bytes):
+            copy = f"COPY {name} ({columns}) FROM STDIN (FORMAT csv, ENCODING 'UTF8')"
+            self.connection.copy(copy, rows)
+        else:
+            inserts = (f"INSERT INTO {name} ({columns}) VALUES {part}" for part in rows)
+            self.connection.execute(*inserts)
 
     @contextmanager
     def transaction(self, batch: Batch | None) -> Iterator[None]:
@@ -770,10 +719,24 @@ class JdbcConnection:
 
     def execute(self, *statements: str) -> None:
         """Run statements; PostgreSQL's server gets all of them at once."""
-        texts = ["; ".join(statements)] if self.dialect.copies else statements
+        texts = ["; ".join(statements)] if self.dialect.joins else statements
         with database_errors(self.of):
             for text in filter(None, texts):
                 self.statement.execute(text)
+
+    def copy(self, statement: str, rows: bytes) -> None:
+        """Send the rows of a ``COPY``."""
+        with database_errors(self.of):
+            copy = self.java.getCopyAPI().copyIn(statement)
+            try:
+                for begin in range(0, len(rows), _MOST_SENT):
+                    part = rows[begin : begin + _MOST_SENT]
+                    copy.writeToCopy(part, 0, len(part))
+                copy.endCopy()
+            except BaseException:
+                with suppress(*java_error_types()):  # otherwise the rollback waits for its end
+                    copy.cancelCopy()
+                raise
 
     def end_others(self, table: str) -> None:
         """End the connections that have a lock on a table which only this query uses."""
@@ -786,8 +749,8 @@ class JdbcConnection:
 
         The connections that have it are ended.
         """
-        literal = self.dialect.literal(name)
-        if not self.number(self.dialect.try_lock.format(literal)):
+        literal, try_lock = self.dialect.literal(name), self.dialect.try_lock
+        if try_lock and not self.number(try_lock.format(literal)):
             self._end(self.dialect.end_owners, name)
             self.number(self.dialect.lock.format(literal))
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from datetime import date, datetime
-from typing import TYPE_CHECKING, Any
+from decimal import Decimal
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -17,12 +18,9 @@ from normalize import DeltaDatabase, DeltaTarget, IcebergTarget, JdbcTarget
 from normalize.dataframe import table_columns
 from normalize.tables.merge import merge_plan
 from normalize.tables.writers.dialects import Dialect, MySql
-from normalize.tables.writers.jdbc import copy_text
+from normalize.tables.writers.rows_text import as_csv, as_values
 from tests.support.error_texts import error_test
 from tests.support.hostile_names import names, spark_type, tables
-
-if TYPE_CHECKING:
-    pass
 
 
 @given(table=tables)
@@ -128,9 +126,6 @@ def test_a_type_of_the_database() -> None:
 
 # --------------------------------------------------------------------------------------------------
 # Targets: invalid ones are refused, names are quoted, and secrets are not shown
-if TYPE_CHECKING:
-    pass
-
 
 URL = "jdbc:postgresql://localhost/shop"
 
@@ -158,17 +153,37 @@ def test_every_table_name_is_quoted() -> None:
 
 
 # --------------------------------------------------------------------------------------------------
-# Arrow's columns as the text that PostgreSQL's COPY reads
-def test_times_are_in_utc_and_bytes_are_hexadecimal() -> None:
+# Arrow's columns as the text that servers load
+def test_rows_are_text_for_copy_and_for_insert() -> None:
     at = pa.array([0, None, 1_700_000_000_000_001], pa.timestamp("us", "Europe/Berlin"))
-    table = pa.table({"at": at, "bytes": [b"\x00\xff", b"", None], "no": [None, 1.5, -2e300]})
-    text = copy_text(table)
-    assert text is not None
-    assert text.to_pydict() == {
-        "at": ["1970-01-01 00:00:00.000000+00", None, "2023-11-14 22:13:20.000001+00"],
-        "bytes": ["\\x00ff", "\\x", None],
-        "no": [None, "1.5", "-2e+300"],
-    }
+    small = pa.array([Decimal("1E-9"), None, Decimal(-2)], pa.decimal128(12, 9))
+    table = pa.table(
+        {
+            "at": at,
+            "bytes": [b"\x00\xff", b"", None],
+            "text": ["it's ${x}\\", "it's ${x}", None],
+            "no": [None, 1.5, -2e300],
+            "small": small,
+            "whole": [1, None, -1],
+            "is": [True, None, False],
+        }
+    )
+    assert as_csv(table) == (
+        b'"1970-01-01 00:00:00.000000+00","\\x00ff","it\'s ${x}\\",,"1E-9","1","true"\n'
+        b',"\\x","it\'s ${x}","1.5",,,\n'
+        b'"2023-11-14 22:13:20.000001+00",,,"-2e+300","-2.000000000","-1","false"\n'
+    )
+    assert as_values(table) == [
+        "('1970-01-01 00:00:00.000000', x'00ff', _utf8mb4 x'6974277320247b787d5c', NULL, '1E-9', 1, "
+        "1), (NULL, x'', 'it''s ${x}', '1.5', NULL, NULL, NULL), ('2023-11-14 22:13:20.000001', "
+        "NULL, NULL, '-2e+300', '-2.000000000', -1, 0)"
+    ]
+
+
+def test_the_rows_of_an_insert_are_some_of_its_size() -> None:
+    long = pa.table({"x": ["ä" * 200_000, "b", "ä" * 200_000, "c"]})
+    (first, second) = as_values(long) or ()
+    assert (first.count("("), second.count("(")) == (2, 2)
 
 
 @pytest.mark.parametrize(
@@ -183,15 +198,15 @@ def test_only_years_of_four_digits_have_a_text(kind: pa.DataType, first: date, l
     numbers = pa.int32() if kind == pa.date32() else pa.int64()
     least, greatest = pa.array([first, last], kind).cast(numbers).to_pylist()
 
-    def text(*values: int | None) -> pa.Table | None:
-        return copy_text(pa.table({"x": pa.array(values, numbers).cast(kind)}))
+    def text(*values: int | None) -> tuple[bytes | None, list[str] | None]:
+        table = pa.table({"x": pa.array(values, numbers).cast(kind)})
+        return as_csv(table), as_values(table)
 
-    known = text(least, None, greatest)
-    assert known is not None
-    assert [value and value[:4] for value in known["x"].to_pylist()] == ["0001", None, "9999"]
-    assert text(least - 1) is None
-    assert text(greatest + 1) is None
-    assert text(None) is not None
+    copied, (inserted,) = text(least, None, greatest)
+    assert [line[1:5] for line in copied.split(b"\n")] == [b"0001", b"", b"9999", b""]
+    assert re.findall(r"'(....)-|NULL", inserted) == ["0001", "", "9999"]
+    assert text(least - 1) == text(greatest + 1) == (None, None)
+    assert None not in text(None)
 
 
 test_error_texts = error_test(
