@@ -8,6 +8,7 @@ import tempfile
 import threading
 import time
 from concurrent.futures import ProcessPoolExecutor
+from functools import partial
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
@@ -24,7 +25,7 @@ from bench.soak import Sample, peaks_of_quarters, require_flat
 from normalize import LocalKafka
 
 from .conditions import violations
-from .copies import by_hand, delta, iceberg, postgresql
+from .copies import by_hand, delta, iceberg, in_server
 from .flink_copy import flink
 from .record import Recording, say
 from .replay import Player
@@ -50,8 +51,10 @@ _MEMORY = (SPARK_JVM, PYTHON_WORKERS, FLINK_JVM)
 WAYS = {
     "delta": ("sync_database into Delta", delta),
     "iceberg": ("sync_database into Iceberg", iceberg),
-    "postgresql": ("sync_database into PostgreSQL", postgresql),
-    "flink": ("Flink SQL's JDBC sink into PostgreSQL", flink),
+    "postgresql": ("sync_database into PostgreSQL", partial(in_server, "postgresql")),
+    "mariadb": ("sync_database into MariaDB", partial(in_server, "mariadb")),
+    "flink": ("Flink SQL's JDBC sink into PostgreSQL", partial(flink, "postgresql")),
+    "flink-mariadb": ("Flink SQL's JDBC sink into MariaDB", partial(flink, "mariadb")),
     "hand": ("from_json, row_number, MERGE into Delta", by_hand),
 }
 

@@ -12,11 +12,11 @@ from bench.spark import micro_batch, offsets_of
 from normalize import DeltaDatabase, IcebergDatabase, sync_database
 from normalize.tables.table_options import TableOptions
 
-from .postgres import database_of, in_postgres
+from .databases import database_of, in_database
 from .record import Recording
 from .replay import TOPICS
 from .results import Readable
-from .servers import Postgres
+from .servers import SOURCES
 from .tables import TABLES, Table
 from .targets import Copy, Target, files_in, session
 
@@ -136,10 +136,12 @@ def iceberg(recording: Recording, folder: Path, trigger: str | None) -> Iterator
 
 
 @contextmanager
-def postgresql(recording: Recording, folder: Path, trigger: str | None) -> Iterator[Target]:
-    """Yield `sync_database` into a PostgreSQL."""
-    with Postgres() as server, session("postgresql") as spark:
-        yield in_postgres(spark, server, _synced(spark, database_of(server), recording, trigger))
+def in_server(
+    kind: str, recording: Recording, folder: Path, trigger: str | None
+) -> Iterator[Target]:
+    """Yield `sync_database` into a database."""
+    with SOURCES[kind]() as server, session(kind) as spark:
+        yield in_database(spark, server, _synced(spark, database_of(server), recording, trigger))
 
 
 @contextmanager

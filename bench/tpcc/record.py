@@ -203,10 +203,11 @@ def run(source: Source, options: argparse.Namespace) -> str:
 
 def row_count(spark: Any, source: Source, table: str) -> int:
     """Return the number of rows of a table of the source."""
-    return int(_jdbc(spark, source, f"(SELECT COUNT(*) AS n FROM {table}) AS t").first()["n"])
+    return int(source_rows(spark, source, f"(SELECT COUNT(*) AS n FROM {table}) AS t").first()["n"])
 
 
-def _jdbc(spark: Any, source: Source, table: str) -> Any:
+def source_rows(spark: Any, source: Source, table: str) -> Any:
+    """Return the rows of a table of a server."""
     target = jdbc_table(source, table)
     return (
         spark.read.format("jdbc")
@@ -219,7 +220,7 @@ def _jdbc(spark: Any, source: Source, table: str) -> Any:
 def dump(spark: Any, source: Source, folder: Path) -> None:
     """Write the source's tables into Parquet files, with the types of `TABLES`."""
     for table in TABLES:
-        rows = _jdbc(spark, source, table.name)
+        rows = source_rows(spark, source, table.name)
         rows.selectExpr(
             *(f"CAST({name} AS {kind}) AS {name}" for name, kind in table.columns.items())
         ).write.mode("overwrite").parquet(str(folder / table.name))

@@ -668,7 +668,7 @@ class JdbcConnection:
     statement: Any
     spark: SparkSession
     dialect: Dialect
-    options: dict[str, str]
+    options: dict[str, str] = field(repr=False)
     of: JdbcTable
     _defined: set[str] = field(default_factory=set)
     _spelled: dict[str, dict[str, str]] = field(default_factory=dict)

@@ -1,4 +1,4 @@
-"""Copies in a PostgreSQL, whose tables are asked how many records they have."""
+"""Copies in a PostgreSQL or MariaDB, whose tables are asked how many records they have."""
 
 from __future__ import annotations
 
@@ -7,18 +7,19 @@ import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from normalize import JdbcDatabase
 from normalize.tables.writers.jdbc import JdbcConnection
 
+from .record import source_rows
 from .results import Readable
-from .servers import Postgres
+from .servers import Source
 from .tables import TABLES
 from .targets import Copy, Target
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import SparkSession
 
 PROBES = {
     "customer": "SELECT sum(c_payment_cnt + c_delivery_cnt) FROM customer",
@@ -34,7 +35,7 @@ _INTERVAL = 1.0  # seconds
 class ProbedCopy:
     """A copy whose records are readable when the tables in PostgreSQL have them."""
 
-    def __init__(self, copy: Copy, spark: SparkSession, server: Postgres) -> None:
+    def __init__(self, copy: Copy, spark: SparkSession, server: Source) -> None:
         self.copy, self._spark, self._server = copy, spark, server
         self._readable: list[Readable] = []
         self._before: dict[int, int] = {}
@@ -84,33 +85,27 @@ def _values(tables: JdbcConnection) -> dict[int, int]:
     }
 
 
-def database_of(server: Postgres) -> JdbcDatabase:
+def database_of(server: Source) -> JdbcDatabase:
     """Return the database of a server."""
     return JdbcDatabase(server.url, user=server.user, password=server.password)
 
 
-def in_postgres(
-    spark: SparkSession, server: Postgres, start: Callable[[str, Path], Copy]
-) -> Target:
-    """Return a copy that writes the tables of a PostgreSQL."""
+def in_database(spark: SparkSession, server: Source, start: Callable[[str, Path], Copy]) -> Target:
+    """Return a copy that writes the tables of a server."""
 
     def log_position() -> int:
-        query = "SELECT (pg_current_wal_lsn() - '0/0')::bigint"
+        query = (
+            "SELECT (pg_current_wal_lsn() - '0/0')::bigint"
+            if server.kind == "postgresql"
+            else "SELECT variable_value FROM information_schema.global_status WHERE variable_name "
+            "= 'INNODB_OS_LOG_WRITTEN'"
+        )
         with JdbcConnection.open(spark, database_of(server).target("any")) as connection:
             return connection.number(query) or 0
-
-    def table(name: str) -> DataFrame:
-        options: dict[str, Any] = {"url": server.url, "dbtable": name, "preferTimestampNTZ": "true"}
-        login = {"user": server.user, "password": server.password}
-        return (
-            spark.read.format("jdbc")
-            .options(driver="org.postgresql.Driver", **options, **login)
-            .load()
-        )
 
     return Target(
         spark,
         lambda servers, work: ProbedCopy(start(servers, work), spark, server),
-        table,
+        lambda name: source_rows(spark, server, name),
         lambda: (None, log_position()),
     )
