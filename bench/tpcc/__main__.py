@@ -110,9 +110,7 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
         "--verify-lag", type=float, default=60, help="the longest lag of the producer, in seconds"
     )
     options = parser.parse_args(arguments)
-    if options.rounds > 1 and {"postgresql", "mariadb", "flink", "flink-mariadb"} & set(
-        options.ways
-    ):
+    if options.rounds > 1 and {"postgresql", "mariadb", "flink"} & set(options.ways):
         parser.error(
             "--rounds works for Delta and Iceberg: databases are asked for numbers that only rise"
         )

@@ -53,8 +53,8 @@ WAYS = {
     "iceberg": ("sync_database into Iceberg", iceberg),
     "postgresql": ("sync_database into PostgreSQL", partial(in_server, "postgresql")),
     "mariadb": ("sync_database into MariaDB", partial(in_server, "mariadb")),
-    "flink": ("Flink SQL's JDBC sink into PostgreSQL", partial(flink, "postgresql")),
-    "flink-mariadb": ("Flink SQL's JDBC sink into MariaDB", partial(flink, "mariadb")),
+    # The JDBC connector of Flink 2 has no release for MySQL.
+    "flink": ("Flink SQL's JDBC sink into PostgreSQL", flink),
     "hand": ("from_json, row_number, MERGE into Delta", by_hand),
 }
 

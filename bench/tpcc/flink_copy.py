@@ -1,6 +1,6 @@
-"""Flink SQL from the topics into a database by its JDBC sink: an upsert for each table in one job.
+"""Flink SQL from the topics into PostgreSQL by its JDBC sink: an upsert for each table in one job.
 
-The sink writes up to 1,000 rows at once, at least once in a second, and the driver joins
+The sink writes up to 1,000 rows at once, at least once in a second, and PostgreSQL's driver joins
 them into statements. Flink expects no duplicates, its default, so that it keeps no state.
 """
 
@@ -21,13 +21,13 @@ from .databases import database_of, in_database
 from .record import Recording
 from .replay import TOPICS
 from .results import Readable
-from .servers import SOURCES, Source
+from .servers import Postgres
 from .tables import TABLES, Table
 from .targets import Target, session
 
 JDBC_CONNECTOR = "4.0.0-2.0"
 """The latest release. It is built for Flink 2.0, and runs in 2.2."""
-DRIVER, MYSQL_DRIVER = "42.7.7", "9.4.0"
+DRIVER = "42.7.7"
 _GROUP = "flink"
 
 
@@ -36,9 +36,7 @@ def jdbc_jars() -> Path:
     modules = [
         ("org.apache.flink", "flink-connector-jdbc-core", JDBC_CONNECTOR),
         ("org.apache.flink", "flink-connector-jdbc-postgres", JDBC_CONNECTOR),
-        ("org.apache.flink", "flink-connector-jdbc-mysql", JDBC_CONNECTOR),
         ("org.postgresql", "postgresql", DRIVER),
-        ("com.mysql", "mysql-connector-j", MYSQL_DRIVER),
     ]
     dependencies = "".join(
         f'<dependency org="{organisation}" name="{name}" rev="{version}" conf="default" '
@@ -46,7 +44,7 @@ def jdbc_jars() -> Path:
         for organisation, name, version in modules
     )
     return local_kafka.fetch_jars(
-        f"flink-jdbc-{JDBC_CONNECTOR}-{MYSQL_DRIVER}",
+        f"flink-jdbc-{JDBC_CONNECTOR}",
         '<ivy-module version="2.0"><info organisation="local" module="flink-jdbc"/><dependencies>'
         f"{dependencies}</dependencies></ivy-module>",
         f"Flink's JDBC connector {JDBC_CONNECTOR}",
@@ -67,8 +65,7 @@ def statements(servers: str, url: str, user: str, password: str) -> Iterator[str
         }
         sink = {
             "connector": "jdbc",
-            # The connector has no dialect of MariaDB.
-            "url": f"{url.replace('mariadb:', 'mysql:')}?{_REWRITES[url.split(':')[1]]}",
+            "url": f"{url}?reWriteBatchedInserts=true",
             "table-name": table.name,
             "username": user,
             "password": password,
@@ -100,7 +97,7 @@ def _create(name: str, table: Table, types: dict[str, str], options: dict[str, s
 class FlinkCopy:
     """The job. Its records are written when a checkpoint has committed their offsets."""
 
-    def __init__(self, server: Source, servers: str, work: Path) -> None:
+    def __init__(self, server: Postgres, servers: str, work: Path) -> None:
         self.servers = servers
         file = work / "statements"
         file.touch(mode=0o600)
@@ -153,25 +150,17 @@ class FlinkCopy:
         self._process.wait()
 
 
-_REWRITES = {
-    "postgresql": "reWriteBatchedInserts=true",
-    "mariadb": "rewriteBatchedStatements=true&connectionTimeZone=UTC&sslMode=DISABLED"
-    "&allowPublicKeyRetrieval=true",
-}
-_TYPES = {
-    "postgresql": {"STRING": "TEXT", "TIMESTAMP_NTZ": "TIMESTAMP"},
-    "mariadb": {"STRING": "TEXT", "TIMESTAMP_NTZ": "DATETIME(6)"},
-}
+_POSTGRES = {"STRING": "TEXT", "TIMESTAMP_NTZ": "TIMESTAMP"}
 
 
 @contextmanager
-def flink(kind: str, recording: Recording, folder: Path, trigger: str | None) -> Iterator[Target]:
-    """Yield Flink's copy into the tables of a database; it has no micro-batches."""
-    with SOURCES[kind]() as server, session(kind) as spark:
+def flink(recording: Recording, folder: Path, trigger: str | None) -> Iterator[Target]:
+    """Yield Flink's copy into the tables of a PostgreSQL; it has no micro-batches."""
+    with Postgres() as server, session("postgresql") as spark:
         with JdbcConnection.open(spark, database_of(server).target("any")) as connection:
             for table in TABLES:
                 columns = ", ".join(
-                    f"{name} {_TYPES[kind].get(of, of)}" for name, of in table.columns.items()
+                    f"{name} {_POSTGRES.get(kind, kind)}" for name, kind in table.columns.items()
                 )
                 key = ", ".join(table.key)
                 connection.execute(f"CREATE TABLE {table.name} ({columns}, PRIMARY KEY ({key}))")
