@@ -26,7 +26,7 @@ from importlib.metadata import version
 from pathlib import Path
 
 from .compare import WAYS, compare
-from .live import KINDS, live
+from .live import KINDS, TARGETS, live
 from .record import Recording, record, say
 from .servers import SOURCES
 
@@ -93,8 +93,11 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
     running.add_argument(
         "--kill",
         type=lambda text: _names(text, KINDS),
-        default=KINDS,
+        default=KINDS[:-1],
         help=f"what is killed in turn, comma-separated: {', '.join(KINDS)}",
+    )
+    running.add_argument(
+        "--into", choices=TARGETS, default="delta", help="what sync_database writes"
     )
     running.add_argument("--every", type=float, default=30, help="seconds between kills")
     running.add_argument("--kills", type=int, default=0, help="at most so many; 0: no limit")

@@ -19,16 +19,35 @@ from typing import Any, NamedTuple
 import psutil
 
 from normalize import DeltaTarget, JdbcSource, LocalKafka, local_session, verify_table
+from normalize.tables.writers.jdbc import JdbcConnection
 from tests.support.servers.standalone_cluster import StandaloneCluster
 
 from .conditions import violations
 from .copies import SYNC_OPTIONS
-from .record import ends, execute, prepare, row_count, say, source_table, topic_of, wait_for
+from .record import (
+    ends,
+    execute,
+    jdbc_table,
+    prepare,
+    row_count,
+    say,
+    source_rows,
+    source_table,
+    topic_of,
+    wait_for,
+)
 from .servers import END, SOURCES, Connect, Source, check_source, go_tpc_command, kill_at
 from .tables import TABLES
 
-KINDS = ("driver", "executor", "broker", "connector", "database")
-"""What can be killed."""
+KINDS = ("driver", "executor", "broker", "connector", "database", "target")
+"""What can be killed; the database is the source, and the target that of `--into`."""
+TARGETS = ("delta", *SOURCES)
+_RUNNING = {
+    "postgresql": "SELECT COUNT(*) FROM pg_stat_activity WHERE xact_start IS NOT NULL AND pid <> "
+    "pg_backend_pid() AND backend_type = 'client backend'",
+    "mariadb": "SELECT COUNT(*) FROM information_schema.innodb_trx",
+}
+"""The queries for the number of transactions of others."""
 TERMINALS = 100
 """go-tpc's connections, which wait between transactions as the specification says."""
 _PATIENCE = 900  # seconds without a micro-batch
@@ -79,11 +98,16 @@ class Outcome(NamedTuple):
 class Live:
     """Everything that runs at once, each part of which can be killed."""
 
-    def __init__(self, options: argparse.Namespace, folder: Path, stack: ExitStack) -> None:
+    def __init__(
+        self, spark: Any, options: argparse.Namespace, folder: Path, stack: ExitStack
+    ) -> None:
+        self.spark = spark
         self.options, self.folder, self._stack = options, folder, stack
         self.kills = dict.fromkeys(KINDS, 0)
         self.ended: list[str] = []
         self.source: Source = stack.enter_context(SOURCES[options.database]())
+        into = SOURCES.get(options.into)
+        self.target: Source | None = into and stack.enter_context(into())
         self.topics = [topic_of(self.source, table.name) for table in TABLES]
         self._data = folder / "kafka"
         self.kafka = LocalKafka(data_dir=self._data).start()
@@ -109,6 +133,7 @@ class Live:
             "topics": self.topics,
             "format_options": SYNC_OPTIONS,
             "lake": str(self.folder / "lake"),
+            "database": self.target and login(self.target),
             "schemas": str(self.folder / "schemas"),
             "checkpoint": str(self.folder / "checkpoint"),
             "verify": self._verify(),
@@ -127,9 +152,9 @@ class Live:
         """Return how the job compares its tables with their source; empty if it does not."""
         if not self.options.verify:
             return {}
-        login = {"user": self.source.user, "password": self.source.password}
+        source = login(self.source)
         more = {"every": "0 seconds", "max_lag_seconds": self.options.verify_lag}
-        return {"source": self.source.url, **login, **more, "at_most": self.options.verify}
+        return {"source": source.pop("url"), **source, **more, "at_most": self.options.verify}
 
     def start_tool(self, seconds: float) -> None:
         """Let go-tpc write transactions for some time."""
@@ -165,7 +190,8 @@ class Live:
             "executor": lambda: any(self.cluster.kill_executor(number) for number in range(2)),
             "broker": self._kill_broker,
             "connector": self._kill_connector,
-            "database": self._kill_database,
+            "database": lambda: self._kill_server(self.source),
+            "target": self._kill_target,
         }[kind]()
         self.kills[kind] += bool(killed)
 
@@ -189,10 +215,19 @@ class Live:
         self.connect.restart()
         return killed
 
-    def _kill_database(self) -> bool:
-        killed = kill_at(self.source.port)
-        self.source.restart()
+    def _kill_server(self, server: Source) -> bool:
+        killed = kill_at(server.port)
+        server.restart()
         return killed
+
+    def _kill_target(self) -> bool:
+        """Kill the target within a transaction, if one begins soon."""
+        assert self.target is not None
+        with JdbcConnection.open(self.spark, jdbc_table(self.target, "any")) as connection:
+            end = time.monotonic() + 10
+            while not connection.number(_RUNNING[self.target.kind]) and time.monotonic() < end:
+                pass
+            return self._kill_server(self.target)
 
     def stop(self) -> None:
         """End the job and go-tpc."""
@@ -215,6 +250,11 @@ class Live:
             if time.monotonic() > since + _PATIENCE:
                 raise SystemExit(f"the copy stays at {reached}, before {expected}")
             time.sleep(1)
+
+
+def login(server: Source) -> dict[str, str]:
+    """Return where a server is, and how to log in."""
+    return {"url": server.url, "user": server.user, "password": server.password}
 
 
 def _reason(log: str) -> str:
@@ -245,12 +285,12 @@ def live(options: argparse.Namespace) -> Outcome:
     """Run and kill everything, and compare the copy; exit with an error if it is wrong."""
     # The job is a process of its own, and must end with this one.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit("terminated"))
-    packages = ["delta", options.database]
+    packages = list(dict.fromkeys(("delta", options.database, options.into)))
     folder = Path(tempfile.mkdtemp(prefix="tpcc-live-"))
     with ExitStack() as stack:
         spark = local_session(packages=packages, **{"spark.sql.session.timeZone": "UTC"})
         stack.callback(spark.stop)
-        running = Live(options, folder, stack)
+        running = Live(spark, options, folder, stack)
         prepare(spark, running.source, options.warehouses)
         rows = sum(row_count(spark, running.source, table.name) for table in TABLES)
         running.connect = stack.enter_context(Connect(running.source, running.servers))
@@ -352,12 +392,16 @@ def compared(spark: Any, running: Live) -> Outcome:
     equal: dict[str, bool | None] = {}
     source = running.source
     for table in TABLES:
-        target = DeltaTarget(f"{running.folder}/lake/{table.name}")
+        server = running.target
+        target: Any = DeltaTarget(f"{running.folder}/lake/{table.name}")
+        if server is not None:
+            target = jdbc_table(server, table.name)
         name = f"public.{table.name}" if running.options.database == "postgresql" else table.name
         of_source = JdbcSource(source.url, name, user=source.user, password=source.password)
         result = verify_table(spark, of_source, target, max_lag_seconds=0)
         equal[table.name] = result.equal
-        spark.table(target.sql_name).createOrReplaceTempView(table.name)
+        rows = source_rows(spark, server, table.name) if server else spark.table(target.sql_name)
+        rows.createOrReplaceTempView(table.name)
         if not result.equal:
             say(str(result))
     return Outcome(

@@ -1,4 +1,4 @@
-"""The job of `bench.tpcc.live`: a copy of the nine tables into Delta, until it is killed.
+"""The job of `bench.tpcc.live`: a copy of the nine tables, until it is killed.
 
 Its argument is JSON. `sync_database` has the package from the cluster's archive. The recipe by hand
 runs on the driver alone, which has this repository.
@@ -11,7 +11,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from normalize import DeltaDatabase, Verify, sync_database
+from normalize import DeltaDatabase, JdbcDatabase, Verify, sync_database
 from normalize.tables.database import SyncDatabase
 from normalize.tables.table_options import TableOptions
 from normalize.verify.proof import Verifier
@@ -58,12 +58,15 @@ def main(text: str) -> None:
         return
     note(Path(arguments["lake"]).parent)
     verify = Verify(**arguments["verify"]) if arguments["verify"] else None
+    database = arguments["database"]
     writer = sync_database(
         spark,
         arguments["topics"],
         format="debezium-json",
         format_options=arguments["format_options"],
-        target=DeltaDatabase(arguments["lake"], only_writer=True, verify=verify),
+        target=JdbcDatabase(**database, verify=verify)
+        if database
+        else DeltaDatabase(arguments["lake"], only_writer=True, verify=verify),
         schema_location=arguments["schemas"],
         options=arguments["options"],
         tables={name: TableOptions(**each) for name, each in arguments["tables"].items()},
