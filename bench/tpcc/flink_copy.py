@@ -10,7 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from bench.flink import _OPENED, HEAP, OPTIONS, compiled_class, flink_jars
@@ -129,7 +129,7 @@ class FlinkCopy:
 
     def wait(self, records: list[int]) -> float:
         """Wait until a checkpoint has committed the last records' offsets."""
-        from confluent_kafka import Consumer, TopicPartition
+        from confluent_kafka import Consumer, KafkaException, TopicPartition
 
         # Not by an AdminClient: librdkafka's crashed while the broker loaded the group.
         consumer = Consumer({"bootstrap.servers": self.servers, "group.id": _GROUP})
@@ -138,10 +138,13 @@ class FlinkCopy:
             if self._process.poll() is not None:
                 log = self._log.read_text(errors="replace")
                 raise RuntimeError(f"Flink failed; the end of its log:\n{log[-5000:]}")
-            committed = consumer.committed(partitions, timeout=30)
-            if all(each.offset >= count for each, count in zip(committed, records, strict=True)):
-                consumer.close()
-                return time.time()
+            with suppress(KafkaException):  # the broker has not loaded the group
+                committed = consumer.committed(partitions, timeout=30)
+                if all(
+                    each.offset >= count for each, count in zip(committed, records, strict=True)
+                ):
+                    consumer.close()
+                    return time.time()
             time.sleep(0.2)
 
     def stop(self) -> None:
