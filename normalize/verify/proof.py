@@ -29,6 +29,7 @@ import time
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
+from random import random
 
 import msgspec
 from pyspark.sql import DataFrame
@@ -185,7 +186,8 @@ class TableVerifier:
 
     options: Verify
     clock: Callable[[], float]
-    last: float = 0.0
+    # Each run begins with another table: short runs compare all of them in the end.
+    last: float = field(default_factory=lambda: -random())
     _looks: Looks = field(init=False)
     _applied: float = -math.inf
     _cycle: Proof = field(default_factory=Proof)
