@@ -65,11 +65,10 @@ from normalize.decode.last_changes import (
 from normalize.decode.moves import BASE, followed
 from normalize.decode.plan import DecodePlan, needed_columns
 from normalize.monitoring.watch import COLUMN, read_counts
-from normalize.spark.plans import partition_count, rows_of
+from normalize.spark.packed import Pass, batches_in, collected, packed
+from normalize.spark.plans import partition_count, rows_of, stored
 
-from .latest import stored
 from .merge import ABSENT_COLUMN, BASE_COLUMN
-from .packed import Pass, batches_in, collected, packed
 
 SUMMARY = "__summary"
 """The column with `PassSummary` as MessagePack; NULL in changes."""

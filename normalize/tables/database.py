@@ -50,12 +50,14 @@ from cdc_formats.format import Format
 from cdc_formats.values.masks import folded
 from cdc_formats.values.schema import backquoted
 from normalize.arguments import check_choice, check_mapping, names_of
+from normalize.dataframe import ChangeOrderError
 from normalize.decode.check import check_readable
 from normalize.kafka.dead_letter import DeadLetter
 from normalize.monitoring.explain_error import explain_error
 from normalize.monitoring.progress import TableProgress, publish
 from normalize.monitoring.watch import shown_names
-from normalize.spark.plans import in_session, rows_of
+from normalize.spark.packed import batches_in
+from normalize.spark.plans import in_session, rows_of, stored
 from normalize.spark.sessions import (
     is_java,
     java_causes,
@@ -72,8 +74,6 @@ from .facts import (
     tables_of_topic,
 )
 from .job import BAD_RECORDS, TableJob, TableRecords, TablesVerifier
-from .latest import ChangeOrderError, stored
-from .packed import batches_in
 from .query import Query, are_few, records_of
 from .resync import Resyncs
 from .route import (

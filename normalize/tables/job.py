@@ -49,6 +49,7 @@ from normalize.kafka.reader_options import decodes_natively
 from normalize.monitoring.explain_error import explain_error
 from normalize.monitoring.progress import DECODERS, PROOFS, TableProgress, publish
 from normalize.monitoring.watch import Notice, log, shown_names
+from normalize.spark.packed import batches_in
 from normalize.spark.plans import in_session
 from normalize.spark.sessions import java_error_types
 
@@ -82,7 +83,6 @@ from .facts import (
 from .history import ApplyVersions, version_fields
 from .maintenance import Maintainer
 from .merge import ABSENT_COLUMN, BASE_COLUMN
-from .packed import batches_in
 from .query import Query, records_of
 from .route import Router, TableSummary
 from .schema import (
