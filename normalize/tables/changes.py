@@ -379,6 +379,28 @@ def _key_columns(plan: DecodePlan, options: ChangeOptions) -> list[Column]:
     return options.with_shard(written[index] for index in key_indices(written, plan.unique_key))
 
 
+def _moved(changes: pa.Table, plan: DecodePlan, options: ChangeOptions) -> pa.Table:
+    """Return the rows that lack columns and whose key changed, with the keys of their bases.
+
+    Parameters
+    ----------
+    changes : pyarrow.Table
+        The changes of `PassSummary.moved`, as the tasks return them.
+    plan, options
+    """
+    rows = followed(changes)
+    bases = rows.column(BASE).to_pylist()
+    if not any(bases):
+        return rows
+    by_shard, key = options.shard_column is not None, _key_columns(plan, options)
+    split = [each and (each.split(_END_OF_SHARD, 1) if by_shard else [b"", each]) for each in bases]
+    values = [each and [*unpack(each[1]), each[0].decode()] for each in split]
+    for index, (column, number) in enumerate(zip(key, _numbered(_BASES, key), strict=True)):
+        part = to_arrow(column.type, [each and each[index] for each in values])
+        rows = rows.append_column(number.name, part.cast(arrow_type(number.type)))
+    return rows
+
+
 class ArrowChanges(NamedTuple):
     """The changes of a table as Arrow's columns, a row for each key.
 
@@ -393,30 +415,6 @@ class ArrowChanges(NamedTuple):
     rows: pa.Table
     plan: DecodePlan
     options: ChangeOptions
-
-    @classmethod
-    def of_moved(cls, changes: pa.Table, plan: DecodePlan, options: ChangeOptions) -> ArrowChanges:
-        """Return the rows that lack columns and whose key changed.
-
-        Parameters
-        ----------
-        changes : pyarrow.Table
-            The changes of `PassSummary.moved`, as the tasks return them.
-        plan, options
-        """
-        rows = followed(changes)
-        bases = rows.column(BASE).to_pylist()
-        if not any(bases):
-            return cls(rows, plan, options)
-        by_shard, key = options.shard_column is not None, _key_columns(plan, options)
-        split = [
-            each and (each.split(_END_OF_SHARD, 1) if by_shard else [b"", each]) for each in bases
-        ]
-        values = [each and [*unpack(each[1]), each[0].decode()] for each in split]
-        for index, (column, number) in enumerate(zip(key, _numbered(_BASES, key), strict=True)):
-            part = to_arrow(column.type, [each and each[index] for each in values])
-            rows = rows.append_column(number.name, part.cast(arrow_type(number.type)))
-        return cls(rows, plan, options)
 
     def frame(self, spark: SparkSession) -> DataFrame:
         """Return the changes as a DataFrame, without the columns that all of them lack."""
@@ -551,7 +549,7 @@ def table_changes(
                 _in_turn, decode, partial(map, partial(_of_keys, keys=summary.moved))
             )
             of_moved = records.mapInArrow(of_keys, _ddl(_layout(plan, options))).toArrow()
-            moved = ArrowChanges.of_moved(of_moved, plan, options)
+            moved = ArrowChanges(_moved(of_moved, plan, options), plan, options)
             rows = rows.unionByName(moved.frame(records.sparkSession), allowMissingColumns=True)
             summary.rows += moved.rows.num_rows
         yield rows, summary
@@ -631,13 +629,11 @@ def _on_driver(
         last_of_keys.add(changes)
         rows = pa.Table.from_batches(last_of_keys.finish("log"), changes.schema)
         summary.torn = last_of_keys.torn
-    arrow = ArrowChanges(rows, plan, options)
     if summary.moved:
-        moved = ArrowChanges.of_moved(_of_keys(changes, summary.moved), plan, options)
-        rows = pa.concat_tables([rows, moved.rows], promote_options="default")
-        arrow = arrow._replace(rows=rows)
+        moved = _moved(_of_keys(changes, summary.moved), plan, options)
+        rows = pa.concat_tables([rows, moved], promote_options="default")
     summary.rows = rows.num_rows
-    return arrow, summary
+    return ArrowChanges(rows, plan, options), summary
 
 
 def written_fields(plan: DecodePlan, options: ChangeOptions) -> tuple[StructField, ...]:

@@ -69,7 +69,6 @@ from normalize.spark.sessions import (
 from .batches import running_batch
 from .database_target import Database, JdbcDatabase, LakeDatabase, table_name
 from .facts import (
-    above_limit,
     same_target,
     tables_of_topic,
 )
@@ -414,20 +413,15 @@ class SyncDatabase:
             stops_table=mode == "FAILFAST",
         )
         options = {table: replace(self.options.get(table, TableOptions()), name=name)}
-        warning, asks = (
-            "%s cannot be read again: %s",
-            self.on_question.replace("fail", "stop_table"),
-        )
         return SyncDatabase(
             own,
             self.database,
             options,
             route,
-            "stop_table",
-            asks,
-            1,
-            {},
-            warning,
+            on_table_error="stop_table",
+            on_question=self.on_question.replace("fail", "stop_table"),
+            parallel=1,
+            stop_warning="%s cannot be read again: %s",
             _warned_of_masks=True,
         )
 
@@ -439,7 +433,10 @@ class SyncDatabase:
         # Few records are returned by the first job: a second one would take as many tasks.
         route = replace(self.route, small=are_few(count) * _FEW_BYTES // tasks)
         most_bytes = min(most_changes(), most_collected(spark)) // tasks
-        if count is not None and self._expected_bytes(count) <= min(most_bytes, MOST_HELD) * tasks:
+        latest = self._latest.values()
+        # Records are expected to have the size of those in the last micro-batch.
+        size = sum(each.size for each in latest) / (sum(each.records for each in latest) or 1)
+        if count is not None and count * size <= min(most_bytes, MOST_HELD) * tasks:
             jobs = {table: self.tables[table] for table in self._latest}
             decoders = {
                 table: job.decoder
@@ -452,15 +449,6 @@ class SyncDatabase:
             # reported already.
             again = replace(route, decoders={}, fail=False, dead_letters=None)
             self._apply_routed(batch, again)
-
-    def _expected_bytes(self, records: int) -> float:
-        """Return the size of records, which is that of the last micro-batch's for each."""
-        latest = self._latest.values()
-        return (
-            records
-            * sum(each.size for each in latest)
-            / (sum(each.records for each in latest) or 1)
-        )
 
     def _apply_routed(self, batch: DataFrame, route: Route) -> bool:
         """Apply records; False if decoders could not decode all, and nothing is written."""
@@ -615,7 +603,7 @@ class SyncDatabase:
             _log.warning(self.stop_warning, failure.table, failure.text)
 
     def _above_limit(self, tables: Collection[str]) -> dict[str, str]:
-        """Return the errors of new tables that are more than the target allows."""
+        """Return the errors of new tables that are more than the target allows, the last by name."""
         owned = {table for table, sync in self.tables.items() if sync.owns_target}
         new = [table for table in tables if table not in owned]
         limit, of = self.database.max_tables, type(self.database).__name__
@@ -623,7 +611,7 @@ class SyncDatabase:
             f"the query has {len(owned)} tables and {len(new)} new ones, and max_tables is "
             f"{limit}: leave tables out with include= or exclude=, or pass {of}(max_tables=...)"
         )
-        return dict.fromkeys(above_limit(new, len(owned), limit), text)
+        return dict.fromkeys(sorted(new)[max(0, limit - len(owned)) :], text)
 
     def _misnamed(self, tables: Collection[str]) -> dict[str, str]:
         """Return the errors of tables whose entry in `tables=`, or whose file, has another name."""

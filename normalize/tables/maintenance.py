@@ -17,7 +17,6 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
 from datetime import datetime, timedelta, timezone
 
 from pyspark.sql import Row, SparkSession, functions as F
@@ -41,23 +40,22 @@ a row of them."""
 _AGE, _DEFAULT_AGE = "history.expire.max-snapshot-age-ms", 5 * 24 * 3600 * 1000  # Iceberg's
 
 
-@dataclass
-class Maintainer:
-    """Maintains a table of a query between two micro-batches, at an interval."""
+def maintained(
+    spark: SparkSession, target: TableTarget, options: Maintenance, last: float
+) -> float:
+    """Maintain a table of a query between two micro-batches, if it is due; a failure is a warning.
 
-    last: float = field(default_factory=time.monotonic)
-
-    def __call__(self, spark: SparkSession, target: TableTarget, options: Maintenance) -> None:
-        """Maintain the table if it is due; a failure is a warning."""
-        if time.monotonic() - self.last < seconds_of("every", options.every):
-            return
-        batch, name = running_batch(spark), target.sql_name
-        try:
-            done = "; ".join(maintain(spark, target, options, batch.query if batch else ""))
-            _log.info("%s: maintained: %s", name, done)
-        except Exception as error:  # the rows are written, and the query goes on
-            _log.warning("%s: the maintenance failed: %s", name, explain_error(error))
-        self.last = time.monotonic()
+    `last` is when it was maintained before, on the monotonic clock. Returned is when it was now.
+    """
+    if time.monotonic() - last < seconds_of("every", options.every):
+        return last
+    batch, name = running_batch(spark), target.sql_name
+    try:
+        done = "; ".join(maintain(spark, target, options, batch.query if batch else ""))
+        _log.info("%s: maintained: %s", name, done)
+    except Exception as error:  # the rows are written, and the query goes on
+        _log.warning("%s: the maintenance failed: %s", name, explain_error(error))
+    return time.monotonic()
 
 
 def maintain(

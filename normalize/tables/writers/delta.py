@@ -214,19 +214,16 @@ class DeltaTarget(LakeTarget):
         )
 
     @classmethod
-    def generated_columns(cls, layout: Layout) -> list[str]:
+    def clauses(cls, layout: Layout) -> tuple[list[str], str]:
         of = [(each, *GENERATED[each.transform]) for each in layout.partition_by if each.transform]
-        return [
+        generated = [
             f"{backquoted(each.generated)} {kind} GENERATED ALWAYS AS "
             f"({expression.format(backquoted(each.column))})"
             for each, kind, expression in of
         ]
-
-    @classmethod
-    def clauses(cls, layout: Layout) -> str:
         names = ", ".join(backquoted(each.generated or each.column) for each in layout.partition_by)
         clustered = ", ".join(map(backquoted, layout.cluster_by))
-        return (f" PARTITIONED BY ({names})" if names else "") + (
+        return generated, (f" PARTITIONED BY ({names})" if names else "") + (
             f" CLUSTER BY ({clustered})" if clustered else ""
         )
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from pyspark.sql import SparkSession
-from pyspark.sql.types import DataType, DecimalType, StructField
+from pyspark.sql.types import DecimalType, StructField
 
 from cdc_formats.errors import SchemaError, refuse
 from cdc_formats.values.schema import backquoted
@@ -60,9 +60,9 @@ class IcebergTarget(LakeTarget):
                 raise
 
     @classmethod
-    def clauses(cls, layout: Layout) -> str:
+    def clauses(cls, layout: Layout) -> tuple[list[str], str]:
         names = ", ".join(each.iceberg() for each in layout.partition_by)
-        return f" PARTITIONED BY ({names})" if names else ""
+        return [], f" PARTITIONED BY ({names})" if names else ""
 
     @classmethod
     def properties(cls, layout: Layout, kinds: Collection[str]) -> dict[str, str]:
@@ -101,7 +101,16 @@ class IcebergSink(LakeSink):
         return True
 
     def widen(self, old: StructField, new: StructField, *, in_key: bool) -> list[str]:
-        return [self.altered_type(new)] if _widens(old.dataType, new.dataType) else []
+        # Iceberg keeps a decimal's scale, and changes no date and no integer into another kind of
+        # type.
+        kind, wide = old.dataType, new.dataType
+        has_statement = (
+            kind.scale == wide.scale
+            if isinstance(kind, DecimalType) and isinstance(wide, DecimalType)
+            else wide.simpleString() == "bigint"
+            and kind.simpleString() in ("tinyint", "smallint", "int")
+        )
+        return [self.altered_type(new)] if has_statement else []
 
     def _stored_layout(self) -> StoredLayout:
         properties = properties_of(self.spark, self.table)
@@ -158,16 +167,6 @@ class IcebergSink(LakeSink):
 
     def drop(self) -> None:
         self.spark.sql(f"DROP TABLE IF EXISTS {self.table.sql_name} PURGE")
-
-
-def _widens(old: DataType, new: DataType) -> bool:
-    """Return whether Iceberg has a statement for a wider type.
-
-    Iceberg keeps a decimal's scale, and changes no date and no integer into another kind of type.
-    """
-    if isinstance(old, DecimalType) and isinstance(new, DecimalType):
-        return old.scale == new.scale
-    return new.simpleString() == "bigint" and old.simpleString() in ("tinyint", "smallint", "int")
 
 
 def _plain(field: str) -> str:

@@ -128,14 +128,9 @@ class LakeTarget(TableTarget):
         return copy_of(spark)
 
     @classmethod
-    def generated_columns(cls, layout: Layout) -> list[str]:
-        """Return the definitions of the columns that a layout adds."""
-        return []
-
-    @classmethod
     @abstractmethod
-    def clauses(cls, layout: Layout) -> str:
-        """Return the clauses of ``CREATE TABLE`` for a layout, which follow the provider."""
+    def clauses(cls, layout: Layout) -> tuple[list[str], str]:
+        """Return the definitions of the columns that a layout adds, and what follows the provider."""
 
     @classmethod
     def properties(cls, layout: Layout, kinds: Collection[str]) -> dict[str, str]:
@@ -636,13 +631,11 @@ def create_statement(
     >>> print(create_statement(IcebergTarget("lake.db.orders"), fields))
     CREATE TABLE IF NOT EXISTS `lake`.`db`.`orders` (`id` int, `doc` variant) USING iceberg TBLPROPERTIES ('format-version' = '3')
     """
-    definitions = [
-        *(column_definition(field, table) for field in fields),
-        *table.generated_columns(layout),
-    ]
+    added, clauses = table.clauses(layout)
+    definitions = [*(column_definition(field, table) for field in fields), *added]
     created = (
         f"CREATE TABLE IF NOT EXISTS {table.sql_name} ({', '.join(definitions)}) USING "
-        f"{table.provider}{table.clauses(layout)}"
+        f"{table.provider}{clauses}"
     )
     properties = table.properties(layout, _kinds(fields))
     if deleted_column is not None:

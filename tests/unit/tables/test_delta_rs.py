@@ -1,6 +1,7 @@
 """delta-rs on tables without Spark: which it writes, what it records, and what it says of errors."""
 
 import json
+import time
 from collections.abc import Iterator
 from decimal import Decimal
 from pathlib import Path
@@ -19,7 +20,7 @@ from cdc_formats.errors import ArgumentError
 from normalize import DeltaTarget
 from normalize.spark.memory import memory_left
 from normalize.tables.latest import check_rows, last_rows
-from normalize.tables.maintenance import Maintainer
+from normalize.tables.maintenance import maintained
 from normalize.tables.merge import merge_plan
 from normalize.tables.table_options import Maintenance
 from normalize.tables.targets import ConflictError, RefusedError, TargetError
@@ -337,13 +338,13 @@ def test_a_failure_is_a_warning_and_is_tried_again_at_the_interval(
 ) -> None:
     table: Any = Unreachable()
     spark: Any = SimpleNamespace(sparkContext=SimpleNamespace(getLocalProperty=lambda name: None))
-    maintainer = Maintainer()
-    maintainer(spark, table, Maintenance(every="1 hour"))
+    last = start = time.monotonic()
+    assert maintained(spark, table, Maintenance(every="1 hour"), last) == start
     assert table.tried == 0
     for _ in range(2):
-        maintainer(spark, table, Maintenance(every="0 seconds"))
-    assert table.tried == 2
-    maintainer(spark, table, Maintenance(every="1 hour"))
+        last = maintained(spark, table, Maintenance(every="0 seconds"), last)
+    assert (table.tried, last > start) == (2, True)
+    assert maintained(spark, table, Maintenance(every="1 hour"), last) == last
     assert table.tried == 2
     assert caplog.messages[0] == ("`orders`: the maintenance failed: [TARGET] it cannot be reached")
 
