@@ -125,8 +125,9 @@ class PassSummary(msgspec.Struct, array_like=True):
     source_keys : set of tuple of str
         The columns of the source's primary key, as records name them: the last record of each batch
         is asked.
-    stamps : (int, int) or None
-        The least and the greatest timestamp of the records, in ms; None without records.
+    stamps : list of int
+        The least and the greatest timestamp of the records, in ms; empty without records. In the
+        summary of a task, those of each batch.
     moved : set of bytes
         The keys of the rows that lack columns and whose key changed, and their earlier keys.
     counts : dict of str to int
@@ -139,7 +140,7 @@ class PassSummary(msgspec.Struct, array_like=True):
 
     partitions: list[PartitionSummary] = []
     source_keys: set[tuple[str, ...]] = set()
-    stamps: tuple[int, int] | None = None
+    stamps: list[int] = []
     moved: set[bytes] = set()
     counts: dict[str, int] = {}
     rows: int = 0
@@ -149,7 +150,7 @@ class PassSummary(msgspec.Struct, array_like=True):
         """Yield the batches of a task, and note their timestamps."""
         for batch in batches:
             if batch.num_rows:
-                self._add_stamps(tuple(pc.min_max(batch.column("stamp")).as_py().values()))
+                self.stamps += pc.min_max(batch.column("stamp")).as_py().values()
             yield batch
 
     @classmethod
@@ -160,18 +161,14 @@ class PassSummary(msgspec.Struct, array_like=True):
             united.partitions += other.partitions
             united.source_keys |= other.source_keys
             united.moved |= other.moved
+            united.stamps += other.stamps
             united.add_counts(other.counts)
-            united._add_stamps(other.stamps)
+        united.stamps = [of(united.stamps) for of in (min, max) if united.stamps]
         return united
 
     def add_counts(self, counts: Mapping[str, int]) -> None:
         """Add counts of `decode_pass`."""
         self.counts |= {name: self.counts.get(name, 0) + each for name, each in counts.items()}
-
-    def _add_stamps(self, stamps: tuple[int, int] | None) -> None:
-        both = [each for each in (self.stamps, stamps) if each is not None]
-        if both:
-            self.stamps = min(low for low, _ in both), max(high for _, high in both)
 
 
 _decode_summary = msgspec.msgpack.Decoder(PassSummary).decode

@@ -55,7 +55,7 @@ from normalize.decode.check import check_readable
 from normalize.kafka.dead_letter import DeadLetter
 from normalize.monitoring.explain_error import explain_error
 from normalize.monitoring.progress import TableProgress, publish
-from normalize.monitoring.watch import shown_names
+from normalize.monitoring.watch import Notice, log, shown_names
 from normalize.spark.packed import batches_in
 from normalize.spark.plans import in_session, rows_of, stored
 from normalize.spark.sessions import (
@@ -332,7 +332,6 @@ class SyncDatabase:
     tables: dict[str, TableJob] = field(default_factory=dict)
     stop_warning: str = "%s is stopped, and the other tables go on: %s"
     _loaded: bool = False
-    _warned_of_masks: bool = False
     _seen: set[str] = field(default_factory=set)
     _latest: Mapping[str, TableSummary] = field(default_factory=dict, repr=False)
     _resyncs: Resyncs = field(init=False, repr=False)
@@ -422,7 +421,6 @@ class SyncDatabase:
             on_question=self.on_question.replace("fail", "stop_table"),
             parallel=1,
             stop_warning="%s cannot be read again: %s",
-            _warned_of_masks=True,
         )
 
     def apply(self, batch: DataFrame) -> None:
@@ -528,14 +526,12 @@ class SyncDatabase:
         # The table itself warns about a mask that names it.
         named = {name for table in tables for name in masks.naming(table)}
         unknown = [name for name in unused if name not in named]
-        if unknown and not self._warned_of_masks:
-            self._warned_of_masks = True
-            _log.warning(
-                "mask has %s, which no table has so far%s. If it is misspelt, the column is written "
-                "without a mask",
-                shown_names(unknown),
-                _similar(unknown, tables),
+        if unknown:
+            text = (
+                f"mask has {shown_names(unknown)}, which no table has so far"
+                f"{_similar(unknown, tables)}. If it is misspelt, the column is written without a mask"
             )
+            log([Notice((f"{self.query.store.query_file} masks",), text)])
 
     def _with_unread(
         self, summaries: Mapping[str, TableSummary], unread: Mapping[str, str]
@@ -589,21 +585,33 @@ class SyncDatabase:
         stopped = {table: each.schema.stopped for table, each in self.tables.items()}
         errors = [
             *((table, text) for table, text in unread.items() if not stopped[table]),
-            *self._above_limit(parts.keys() - unread.keys()).items(),
-            *self._misnamed(parts.keys() - unread.keys()).items(),
+            *self._refused(parts.keys() - unread.keys()).items(),
         ]
         failed = [Failure(table, text, of_table=True) for table, text in errors]
         refused = {failure.table for failure in failed} | unread.keys()
         readable = {table: part for table, part in parts.items() if table not in refused}
         failed += filter(None, self._in_parallel(readable))
-        self._require_no_fatal(failed)
+        rules = {False: self.on_table_error, True: self.on_question}
+        fatal = [each for each in failed if not each.of_table or rules[each.asks] == "fail"]
+        if fatal:
+            shown = "; ".join(f"{failure.table}: {failure.text}" for failure in fatal)
+            # What a table's own records or options say stays, and no earlier run could write it.
+            lasting = all(
+                each.of_table and not self.tables[each.table].schema.facts.written for each in fatal
+            )
+            written = "The other tables of the micro-batch are written"
+            raise TablesFailedError(". ".join([shown, written, *[LASTING] * lasting]))
         for failure in failed:
             summary = summaries.get(failure.table)
             self.tables[failure.table].stop(failure.text, 0 if summary is None else summary.records)
             _log.warning(self.stop_warning, failure.table, failure.text)
 
-    def _above_limit(self, tables: Collection[str]) -> dict[str, str]:
-        """Return the errors of new tables that are more than the target allows, the last by name."""
+    def _refused(self, tables: Collection[str]) -> dict[str, str]:
+        """Return the errors of tables that are not written.
+
+        They are new ones that are more than the target allows, the last by name, and those whose
+        entry in `tables=`, or whose file, has another name.
+        """
         owned = {table for table, sync in self.tables.items() if sync.owns_target}
         new = [table for table in tables if table not in owned]
         limit, of = self.database.max_tables, type(self.database).__name__
@@ -611,12 +619,9 @@ class SyncDatabase:
             f"the query has {len(owned)} tables and {len(new)} new ones, and max_tables is "
             f"{limit}: leave tables out with include= or exclude=, or pass {of}(max_tables=...)"
         )
-        return dict.fromkeys(sorted(new)[max(0, limit - len(owned)) :], text)
-
-    def _misnamed(self, tables: Collection[str]) -> dict[str, str]:
-        """Return the errors of tables whose entry in `tables=`, or whose file, has another name."""
+        texts = dict.fromkeys(sorted(new)[max(0, limit - len(owned)) :], text)
         file = self.query.store.file
-        texts = {
+        texts |= {
             table: f"tables= has options for {name!r}, and the messages name {table!r}: correct the "
             f"entry, or add {table!r}: TableOptions() if there are two tables"
             for name, table in misspelt(self.tables, self.options).items()
@@ -630,18 +635,6 @@ class SyncDatabase:
             if backquoted(table) in self.tables
         }
         return {table: text for table, text in texts.items() if table in tables}
-
-    def _require_no_fatal(self, failed: Sequence[Failure]) -> None:
-        rules = {False: self.on_table_error, True: self.on_question}
-        fatal = [each for each in failed if not each.of_table or rules[each.asks] == "fail"]
-        if fatal:
-            shown = "; ".join(f"{failure.table}: {failure.text}" for failure in fatal)
-            # What a table's own records or options say stays, and no earlier run could write it.
-            lasting = all(
-                each.of_table and not self.tables[each.table].schema.facts.written for each in fatal
-            )
-            written = "The other tables of the micro-batch are written"
-            raise TablesFailedError(". ".join([shown, written, *[LASTING] * lasting]))
 
     def _parts(
         self,

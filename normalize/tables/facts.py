@@ -69,12 +69,6 @@ class GuardFacts(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     before: bytes = b""
     after: bytes = b""
 
-    def at(self, query: str, batch: int) -> bytes:
-        """Return the state before a micro-batch."""
-        if query != self.query:
-            return b""
-        return self.before if batch <= self.batch else self.after
-
 
 class Proof(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """How far a table is compared with its source table.
@@ -300,7 +294,8 @@ def checked_guard(
     SeveralTablesError, TopicReplacedError, PartitionsAddedError
         When the micro-batch contradicts a fact.
     """
-    before = kept.at(query, batch)
+    of_query = kept if kept.query == query else GuardFacts()
+    before = of_query.before if batch <= of_query.batch else of_query.after
     after = check(before or None, seen, _LAYOUT, expected, 0)
     return (
         kept

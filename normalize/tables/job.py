@@ -234,8 +234,6 @@ class TableJob:
     records: int = 0
     lost: int = 0
     _ignored: set[str] = field(default_factory=set)
-    _unused_masks: set[str] = field(default_factory=set)
-    _warned_of_torn: bool = False
     _maintained: float = field(default_factory=time.monotonic, repr=False)
     _prepared: tuple[Column, ...] = ()
     _started: bool = False
@@ -629,21 +627,14 @@ class TableJob:
     def _masks(self, schema: TableSchema) -> Masks:
         """Return the masks of the table's columns, and warn of those for columns it does not have."""
         masks, columns = self.query.format.handling.masks, schema.names
-        unused = masks.unused({self.table: columns})
-        unused = [
-            name
-            for name in masks.naming(self.table)
-            if name in unused and name not in self._unused_masks
-        ]
+        unused = {*masks.unused({self.table: columns})}.intersection(masks.naming(self.table))
         if unused:
-            self._unused_masks.update(unused)
-            _log.warning(
-                "%s: mask has %s, which is not one of its columns: %s. If it is misspelt, the "
-                "column is written without a mask",
-                self.table,
-                shown_names(unused),
-                shown_names(columns),
+            file, names = self.query.store.file(self.table), sorted(unused)
+            text = (
+                f"{self.table}: mask has {shown_names(names)}, which is not one of its columns: "
+                f"{shown_names(columns)}. If it is misspelt, the column is written without a mask"
             )
+            log([Notice(tuple(f"{file} mask {name}" for name in names), text)])
         return masks.of_columns(columns, self.table)
 
     def plan(self, schema: TableSchema) -> DecodePlan:
@@ -834,21 +825,18 @@ class TableJob:
                 self.table,
                 number,
             )
-        if torn and self.policy.position_column is None and not self._warned_of_torn:
-            self._warned_of_torn = True
-            _log.warning(
-                "%s: %s keys have records in several Kafka partitions, which only their timestamps "
-                "order: their rows may be older than the source's. Let the producer use the primary "
-                "key as the Kafka key%s",
-                self.table,
-                torn,
-                ""
-                if self.query.format.traits.positions
-                else f", or {self.remedy('position_column')}",
+        if torn and self.policy.position_column is None:
+            has_positions = self.query.format.traits.positions
+            remedy = "" if has_positions else f", or {self.remedy('position_column')}"
+            text = (
+                f"{self.table}: {torn} keys have records in several Kafka partitions, which only "
+                "their timestamps order: their rows may be older than the source's. Let the "
+                f"producer use the primary key as the Kafka key{remedy}"
             )
+            log([Notice((f"{self.query.store.file(self.table)} torn",), text)])
         self.records += records
         if records:
-            now, stamps = time.time(), zip(("oldest", "newest"), result.stamps or (), strict=False)
+            now, stamps = time.time(), zip(("oldest", "newest"), result.stamps, strict=False)
             self._publish(
                 records=records,
                 rows=result.rows,

@@ -81,15 +81,22 @@ def maintain(
     session = target.session(spark)
     # By default, VACUUM lists folders in 10,000 tasks.
     tasks = max(8, spark.sparkContext.defaultParallelism)
-    for name, value in {**_SIZES, _LISTING: tasks}.items():
-        if session.conf.get(name, None) is None:
-            session.conf.set(name, value)
-    if target.provider == "delta":
-        yield from _maintain_delta(session, target.sql_name, options)
-    else:
+    for setting, value in {**_SIZES, _LISTING: tasks}.items():
+        if session.conf.get(setting, None) is None:
+            session.conf.set(setting, value)
+    name = target.sql_name
+    if target.provider != "delta":
         yield from _maintain_iceberg(
-            session, target.sql_name, options, query, now or datetime.now(timezone.utc)
+            session, name, options, query, now or datetime.now(timezone.utc)
         )
+        return
+    if options.compact:
+        (row,) = session.sql(f"OPTIMIZE {name}").select("metrics").collect()
+        yield _compacted(row[0]["numFilesRemoved"], row[0]["numFilesAdded"])
+    if options.expire:
+        kept = isinstance(options.expire, str) and seconds_of("expire", options.expire) / 3600
+        session.sql(f"VACUUM {name}" + (f" RETAIN {kept:g} HOURS" if kept else "")).collect()
+        yield "old files removed"
 
 
 def damages(spark: SparkSession, target: TableTarget, key: Sequence[str]) -> Iterator[str]:
@@ -121,16 +128,6 @@ def damages(spark: SparkSession, target: TableTarget, key: Sequence[str]) -> Ite
                 f"filters do not see all rows with NaN in {name}: run OPTIMIZE {target.sql_name} "
                 f"ZORDER BY ({backquoted(key[0])})"
             )
-
-
-def _maintain_delta(spark: SparkSession, name: str, options: Maintenance) -> Iterator[str]:
-    if options.compact:
-        (row,) = spark.sql(f"OPTIMIZE {name}").select("metrics").collect()
-        yield _compacted(row[0]["numFilesRemoved"], row[0]["numFilesAdded"])
-    if options.expire:
-        kept = isinstance(options.expire, str) and seconds_of("expire", options.expire) / 3600
-        spark.sql(f"VACUUM {name}" + (f" RETAIN {kept:g} HOURS" if kept else "")).collect()
-        yield "old files removed"
 
 
 def _maintain_iceberg(

@@ -48,7 +48,6 @@ from normalize.tables.commits import ACCEPTED, TableState
 from normalize.tables.layout import (
     GENERATED,
     Layout,
-    StoredLayout,
     in_lower,
     other_properties,
     sql_property,
@@ -227,18 +226,24 @@ class DeltaTarget(LakeTarget):
             f" CLUSTER BY ({clustered})" if clustered else ""
         )
 
-    def differences(self, layout: Layout, stored: StoredLayout) -> list[str]:
+    def differences(
+        self,
+        layout: Layout,
+        partitions: Sequence[str],
+        order: Sequence[str],
+        properties: Mapping[str, str],
+    ) -> list[str]:
         alter = f"ALTER TABLE {self.sql_name}"
         names = [each.generated or each.column for each in layout.partition_by]
         statements = []
-        if in_lower(names) not in ([], in_lower(stored.partition_by)):
+        if in_lower(names) not in ([], in_lower(partitions)):
             statements = [
                 "no statement changes the partitions of a Delta table, which are "
-                f"({', '.join(stored.partition_by)}): write a new table in a query of its own"
+                f"({', '.join(partitions)}): write a new table in a query of its own"
             ]
-        elif in_lower(layout.cluster_by) not in ([], in_lower(stored.cluster_by)):
+        elif in_lower(layout.cluster_by) not in ([], in_lower(order)):
             statements = [f"{alter} CLUSTER BY ({', '.join(map(backquoted, layout.cluster_by))})"]
-        return [*statements, *other_properties(layout, stored, alter)]
+        return [*statements, *other_properties(layout, properties, alter)]
 
 
 class _ForSparkError(Exception):
@@ -278,10 +283,9 @@ class DeltaSink(LakeSink):
         alter = f"ALTER TABLE {self.table.sql_name}"
         return [f"{alter} SET TBLPROPERTIES ({properties})", self.altered_type(new)]
 
-    def _stored_layout(self) -> StoredLayout:
+    def _stored_layout(self) -> tuple[list[str], list[str], Mapping[str, str]]:
         (detail,) = self.spark.sql(f"DESCRIBE DETAIL {self.table.sql_name}").collect()
-        names = "partitionColumns", "clusteringColumns", "properties"
-        return StoredLayout(*(detail[name] for name in names))
+        return detail["partitionColumns"], detail["clusteringColumns"], detail["properties"]
 
     def _require_names(self, fields: Sequence[StructField], layout: Layout | None) -> None:
         default = "none"
@@ -436,7 +440,7 @@ class DeltaSink(LakeSink):
         except Exception as error:
             text = " ".join(str(error).split())[:200]
             raise _ForSparkError(f"it cannot open the table ({text})") from None
-        _require_none(delta_rs.unsupported(table) or _other_types(table, spec))
+        _require_none(next(delta_rs.unsupported(table), "") or _other_types(table, spec))
         return table
 
     def _unsuitable(self) -> str:

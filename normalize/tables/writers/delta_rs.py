@@ -201,12 +201,8 @@ def _mounted(location: str) -> str:
     return types[max((each for each in types if folder.is_relative_to(each)), key=len)]
 
 
-def unsupported(table: DeltaTable) -> str:
-    """Return what delta-rs is not known to write of a table; empty if nothing."""
-    return next(_obstacles(table), "")
-
-
-def _obstacles(table: DeltaTable) -> Iterator[str]:
+def unsupported(table: DeltaTable) -> Iterator[str]:
+    """Yield what delta-rs is not known to write of a table."""
     # The protocol comes first: delta-rs may not read the schema of a newer one.
     protocol = table.protocol()
     features = {*(protocol.reader_features or ()), *(protocol.writer_features or ())}

@@ -16,7 +16,6 @@ from normalize.tables.batches import ICEBERG_BATCH, ICEBERG_OFFSETS, ICEBERG_QUE
 from normalize.tables.commits import TableState, iceberg_state
 from normalize.tables.layout import (
     Layout,
-    StoredLayout,
     in_lower,
     other_properties,
     sql_property,
@@ -69,11 +68,17 @@ class IcebergTarget(LakeTarget):
         version = {_FORMAT: _VARIANT_FORMAT} if cls.features.keys() & kinds else {}
         return {**version, **dict(layout.properties)}
 
-    def differences(self, layout: Layout, stored: StoredLayout) -> list[str]:
+    def differences(
+        self,
+        layout: Layout,
+        partitions: Sequence[str],
+        order: Sequence[str],
+        properties: Mapping[str, str],
+    ) -> list[str]:
         fields = {_plain(each.iceberg()): each.iceberg() for each in layout.partition_by}
-        has = {_plain(each): each for each in stored.partition_by if fields}
+        has = {_plain(each): each for each in partitions if fields}
         alter = f"ALTER TABLE {self.sql_name}"
-        is_ordered = in_lower(layout.cluster_by) in ([], in_lower(stored.cluster_by))
+        is_ordered = in_lower(layout.cluster_by) in ([], in_lower(order))
         return [
             *(f"{alter} DROP PARTITION FIELD {has[each]}" for each in has.keys() - fields),
             *(
@@ -82,7 +87,7 @@ class IcebergTarget(LakeTarget):
                 if each not in has
             ),
             *([] if is_ordered else self.after_create(layout)),
-            *other_properties(layout, stored, alter),
+            *other_properties(layout, properties, alter),
         ]
 
     def after_create(self, layout: Layout) -> list[str]:
@@ -112,7 +117,7 @@ class IcebergSink(LakeSink):
         )
         return [self.altered_type(new)] if has_statement else []
 
-    def _stored_layout(self) -> StoredLayout:
+    def _stored_layout(self) -> tuple[list[str], list[str], Mapping[str, str]]:
         properties = properties_of(self.spark, self.table)
         order = properties.get("sort-order", "").replace(" ASC NULLS FIRST", "")
         described = [
@@ -128,7 +133,7 @@ class IcebergSink(LakeSink):
             for each, text in after
             if each and not each.startswith("#")
         ]
-        return StoredLayout(partitions, order.split(", "), properties)
+        return partitions, order.split(", "), properties
 
     def _require_names(self, fields: Sequence[StructField], layout: Layout | None) -> None:
         refuse(
