@@ -182,11 +182,12 @@ def running_batch(spark: SparkSession) -> Batch | None:
     key = run, int(number)
     current = _ranges.get(query)
     if current is None or current[0] != key:
-        execution, of_batch = running_query(spark, query), ("", None)
+        execution = running_query(spark, query)
+        offsets: tuple[str, int | None] = "", None
         if execution is not None:
             start, end = (_logged_offsets(execution, each) for each in (key[1] - 1, key[1]))
-            of_batch = digest_of(start, end), count_of(start, end)
-        current = _ranges[query] = key, of_batch
+            offsets = digest_of(start, end), count_of(start, end)
+        current = _ranges[query] = key, offsets
     return Batch(query, int(number), *current[1])
 
 

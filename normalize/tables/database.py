@@ -55,7 +55,7 @@ from normalize.decode.check import check_readable
 from normalize.kafka.dead_letter import DeadLetter
 from normalize.monitoring.explain_error import explain_error
 from normalize.monitoring.progress import TableProgress, publish
-from normalize.monitoring.watch import Notice, log, shown_names
+from normalize.monitoring.watch import shown_names
 from normalize.spark.packed import batches_in
 from normalize.spark.plans import in_session, rows_of, stored
 from normalize.spark.sessions import (
@@ -332,6 +332,7 @@ class SyncDatabase:
     tables: dict[str, TableJob] = field(default_factory=dict)
     stop_warning: str = "%s is stopped, and the other tables go on: %s"
     _loaded: bool = False
+    _warned_of_masks: bool = False
     _seen: set[str] = field(default_factory=set)
     _latest: Mapping[str, TableSummary] = field(default_factory=dict, repr=False)
     _resyncs: Resyncs = field(init=False, repr=False)
@@ -421,6 +422,7 @@ class SyncDatabase:
             on_question=self.on_question.replace("fail", "stop_table"),
             parallel=1,
             stop_warning="%s cannot be read again: %s",
+            _warned_of_masks=True,
         )
 
     def apply(self, batch: DataFrame) -> None:
@@ -526,12 +528,14 @@ class SyncDatabase:
         # The table itself warns about a mask that names it.
         named = {name for table in tables for name in masks.naming(table)}
         unknown = [name for name in unused if name not in named]
-        if unknown:
-            text = (
-                f"mask has {shown_names(unknown)}, which no table has so far"
-                f"{_similar(unknown, tables)}. If it is misspelt, the column is written without a mask"
+        if unknown and not self._warned_of_masks:
+            self._warned_of_masks = True
+            _log.warning(
+                "mask has %s, which no table has so far%s. If it is misspelt, the column is written "
+                "without a mask",
+                shown_names(unknown),
+                _similar(unknown, tables),
             )
-            log([Notice((f"{self.query.store.query_file} masks",), text)])
 
     def _with_unread(
         self, summaries: Mapping[str, TableSummary], unread: Mapping[str, str]

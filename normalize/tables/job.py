@@ -756,7 +756,6 @@ class TableJob:
         table = rows.table() if isinstance(rows, ArrowChanges) and in_arrow else None
         if table is not None and deleted is not None:
             table = with_arrow_deletion_times(table, deleted)
-        changes = frame() if table is None else ArrowRows(table, frame)
         spec = replace(
             TableSpec.of(self.policy, fields, self._key(self.schema)),
             partial_rows=ABSENT_COLUMN
@@ -771,10 +770,10 @@ class TableJob:
                 sink.prepare(spec)
                 self._prepared = self.schema.columns
             try:
-                if isinstance(changes, ArrowRows):
-                    sink.merge_arrow(changes, spec)
+                if table is None:
+                    sink.merge(frame(), spec)
                 else:
-                    sink.merge(changes, spec)
+                    sink.merge_arrow(ArrowRows(table, frame), spec)
             except AnalysisException:
                 sink.prepare(spec)  # raises the error of a column that the table lost meanwhile
                 raise

@@ -544,8 +544,8 @@ class DeltaSink(LakeSink):
             return ""
         columns = ", ".join(f"{name} ({count} files)" for name, count in wrong.items())
         return columns and (
-            f"delta-rs has written wrong statistics of {columns}, in an earlier version of this "
-            "library, so that MERGE and filters do not see rows: stop the query, run OPTIMIZE "
+            f"delta-rs has written wrong statistics of {columns}, in another program or an earlier "
+            "version of this library, so that MERGE and filters do not see rows: stop the query, run OPTIMIZE "
             f"{self.table.sql_name} ZORDER BY ({backquoted(key)}), and then cdc maintain --check, "
             "which counts doubled keys"
         )

@@ -318,8 +318,9 @@ def unwritable(table: DeltaTable, changes: pa.Table) -> str:
 def wrong_statistics(table: DeltaTable, options: Mapping[str, str]) -> dict[str, int]:
     """Return how many files have wrong statistics in the log, for each such DECIMAL column.
 
-    An earlier version of this library let delta-rs write them, as 64-bit floats. A MERGE or a
-    filter, also of Spark, skips such a file although it has the row.
+    delta-rs writes them as 64-bit floats, also in its newest version 1.6.6: in another program, and
+    in an earlier version of this library. A MERGE or a filter, also of Spark, skips such a file
+    although it has the row.
 
     Parameters
     ----------
