@@ -31,7 +31,6 @@ from cdc_formats.errors import ArgumentError, SchemaError, refuse
 from cdc_formats.values.schema import backquoted
 from normalize.arguments import check_choice
 from normalize.core.output import ROW_KIND
-from normalize.monitoring.progress import WRITERS
 from normalize.spark.files import Files
 from normalize.spark.memory import available_memory
 from normalize.spark.plans import delta_snapshot, estimated_bytes, in_utc
@@ -41,7 +40,6 @@ from normalize.tables.batches import (
     Record,
     is_repeat,
     log_repeat,
-    show_in_checkpoint,
     version_of,
 )
 from normalize.tables.commits import ACCEPTED, TableState
@@ -504,11 +502,6 @@ class DeltaSink(LakeSink):
         if (writer, reason) != self.written:
             _log.info("%s is written by %s: %s", self.table, writer, reason)
             self.show(Written(writer, reason))
-
-    def show(self, written: Written) -> None:
-        super().show(written)
-        name, batch = self.table.sql_name, self.batch()
-        show_in_checkpoint(self.spark, batch, WRITERS, name, **written._asdict())
 
     # ----------------------------------------------------------------------------------------------
     # what delta-rs damaged in earlier versions of this library

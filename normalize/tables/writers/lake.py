@@ -29,10 +29,18 @@ from cdc_formats.errors import ArgumentError, SchemaError, printable, refuse
 from cdc_formats.values.schema import backquoted, name_parts
 from normalize.core.output import ROW_KIND
 from normalize.dataframe import type_ddl
+from normalize.monitoring.progress import WRITERS
 from normalize.monitoring.watch import Notice, log
 from normalize.spark.sessions import copy_of, is_connect, java_causes, java_text, spark_error_types
 from normalize.spark_versions import package
-from normalize.tables.batches import Batch, Record, is_repeat, log_repeat, running_batch
+from normalize.tables.batches import (
+    Batch,
+    Record,
+    is_repeat,
+    log_repeat,
+    running_batch,
+    show_in_checkpoint,
+)
 from normalize.tables.commits import OwnCommits, TableState
 from normalize.tables.expressions import DELETED_PROPERTY
 from normalize.tables.layout import NO_LAYOUT, Layout, sql_literal, sql_property
@@ -343,8 +351,9 @@ class LakeSink(Sink):
                 self.show(self.written._replace(reason=reason))
 
     def show(self, written: Written) -> None:
-        """Remember which writer merged the changes, and why."""
-        self.written = written
+        """Remember which writer merged the changes, and why, also for ``cdc status``."""
+        self.written, name = written, self.table.sql_name
+        show_in_checkpoint(self.spark, self.batch(), WRITERS, name, **written._asdict())
 
     def _write(self, latest: DataFrame | ArrowRows, spec: TableSpec, batch: Batch | None) -> None:
         """Run Spark's ``MERGE``, whose commit carries the micro-batch, unless the table has it."""
