@@ -157,6 +157,10 @@ class Layout:
 
 
 NO_LAYOUT = Layout()
+StoredLayout = tuple[Sequence[str], Sequence[str], Mapping[str, str]]
+"""The layout that a table has: what it is partitioned by (Delta's columns, or Iceberg's fields in its
+SQL), the columns that order its rows (of Iceberg, as in its property ``sort-order``), and its
+properties."""
 
 
 def other_properties(layout: Layout, stored: Mapping[str, str], alter: str) -> list[str]:

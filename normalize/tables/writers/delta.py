@@ -46,6 +46,7 @@ from normalize.tables.commits import ACCEPTED, TableState
 from normalize.tables.layout import (
     GENERATED,
     Layout,
+    StoredLayout,
     in_lower,
     other_properties,
     sql_property,
@@ -224,13 +225,8 @@ class DeltaTarget(LakeTarget):
             f" CLUSTER BY ({clustered})" if clustered else ""
         )
 
-    def differences(
-        self,
-        layout: Layout,
-        partitions: Sequence[str],
-        order: Sequence[str],
-        properties: Mapping[str, str],
-    ) -> list[str]:
+    def differences(self, layout: Layout, stored: StoredLayout) -> list[str]:
+        partitions, order, properties = stored
         alter = f"ALTER TABLE {self.sql_name}"
         names = [each.generated or each.column for each in layout.partition_by]
         statements = []
@@ -281,7 +277,7 @@ class DeltaSink(LakeSink):
         alter = f"ALTER TABLE {self.table.sql_name}"
         return [f"{alter} SET TBLPROPERTIES ({properties})", self.altered_type(new)]
 
-    def _stored_layout(self) -> tuple[list[str], list[str], Mapping[str, str]]:
+    def _stored_layout(self) -> StoredLayout:
         (detail,) = self.spark.sql(f"DESCRIBE DETAIL {self.table.sql_name}").collect()
         return detail["partitionColumns"], detail["clusteringColumns"], detail["properties"]
 

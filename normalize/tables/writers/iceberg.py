@@ -16,6 +16,7 @@ from normalize.tables.batches import ICEBERG_BATCH, ICEBERG_OFFSETS, ICEBERG_QUE
 from normalize.tables.commits import TableState, iceberg_state
 from normalize.tables.layout import (
     Layout,
+    StoredLayout,
     in_lower,
     other_properties,
     sql_property,
@@ -68,13 +69,8 @@ class IcebergTarget(LakeTarget):
         version = {_FORMAT: _VARIANT_FORMAT} if cls.features.keys() & kinds else {}
         return {**version, **dict(layout.properties)}
 
-    def differences(
-        self,
-        layout: Layout,
-        partitions: Sequence[str],
-        order: Sequence[str],
-        properties: Mapping[str, str],
-    ) -> list[str]:
+    def differences(self, layout: Layout, stored: StoredLayout) -> list[str]:
+        partitions, order, properties = stored
         fields = {_plain(each.iceberg()): each.iceberg() for each in layout.partition_by}
         has = {_plain(each): each for each in partitions if fields}
         alter = f"ALTER TABLE {self.sql_name}"
@@ -117,7 +113,7 @@ class IcebergSink(LakeSink):
         )
         return [self.altered_type(new)] if has_statement else []
 
-    def _stored_layout(self) -> tuple[list[str], list[str], Mapping[str, str]]:
+    def _stored_layout(self) -> StoredLayout:
         properties = properties_of(self.spark, self.table)
         order = properties.get("sort-order", "").replace(" ASC NULLS FIRST", "")
         described = [

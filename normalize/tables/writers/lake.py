@@ -43,7 +43,7 @@ from normalize.tables.batches import (
 )
 from normalize.tables.commits import OwnCommits, TableState
 from normalize.tables.expressions import DELETED_PROPERTY
-from normalize.tables.layout import NO_LAYOUT, Layout, sql_literal, sql_property
+from normalize.tables.layout import NO_LAYOUT, Layout, StoredLayout, sql_literal, sql_property
 from normalize.tables.merge import ADDS, BASE_COLUMN, SPARK_SQL, Side, merge_statement
 from normalize.tables.table_spec import (
     TableSpec,
@@ -150,25 +150,8 @@ class LakeTarget(TableTarget):
         return []
 
     @abstractmethod
-    def differences(
-        self,
-        layout: Layout,
-        partitions: Sequence[str],
-        order: Sequence[str],
-        properties: Mapping[str, str],
-    ) -> list[str]:
-        """Return the statements that give the table a layout, or a sentence if there is none.
-
-        Parameters
-        ----------
-        layout : Layout
-        partitions : sequence of str
-            What the table is partitioned by: Delta's columns, or Iceberg's fields in its SQL.
-        order : sequence of str
-            The columns that order its rows; of Iceberg, as in its property ``sort-order``.
-        properties : mapping
-            Its properties.
-        """
+    def differences(self, layout: Layout, stored: StoredLayout) -> list[str]:
+        """Return the statements that give the table a layout, or a sentence if there is none."""
 
 
 @dataclass
@@ -187,8 +170,8 @@ class LakeSink(Sink):
     # what table formats do in different ways
 
     @abstractmethod
-    def _stored_layout(self) -> tuple[list[str], list[str], Mapping[str, str]]:
-        """Return the layout that the table has, as `LakeTarget.differences` takes it."""
+    def _stored_layout(self) -> StoredLayout:
+        """Return the layout that the table has."""
 
     @abstractmethod
     def _require_names(self, fields: Sequence[StructField], layout: Layout | None) -> None:
@@ -244,7 +227,7 @@ class LakeSink(Sink):
                 f"{table} has the provider {provider}: name a table of {table.provider}"
             )
         if spec.layout != NO_LAYOUT and (
-            statements := table.differences(spec.layout, *self._stored_layout())
+            statements := table.differences(spec.layout, self._stored_layout())
         ):
             text = f"{table} has another layout, and keeps it: {'; '.join(statements)}"
             log([Notice((text,), text)])
