@@ -258,9 +258,9 @@ def require_same_options(kept: TableFacts, seen: TableFacts, file: str) -> None:
         *(
             (
                 value != seen.options.get(name, "") and (value or name == "where"),
-                f"{name} is {seen.options.get(name) or None!r}, and was {value or None!r} when the rows in "
-                f"its target were written: set it back; or delete its file {file} and its target, "
-                "and read its topics again",
+                f"{name} is {seen.options.get(name) or None!r}, and was {value or None!r} when the "
+                f"rows in its target were written: set it back; or delete its file {file} and its "
+                "target, and read its topics again",
             )
             for name, value in kept.options.items()
         ),

@@ -534,8 +534,8 @@ class DeltaSink(LakeSink):
         columns = ", ".join(f"{name} ({count} files)" for name, count in wrong.items())
         return columns and (
             f"delta-rs has written wrong statistics of {columns}, in another program or an earlier "
-            "version of this library, so that MERGE and filters do not see rows: stop the query, run OPTIMIZE "
-            f"{self.table.sql_name} ZORDER BY ({backquoted(key)}), and then cdc maintain --check, "
+            "version of this library, so that MERGE and filters do not see rows: stop the query, run "
+            f"OPTIMIZE {self.table.sql_name} ZORDER BY ({backquoted(key)}), and then cdc maintain --check, "
             "which counts doubled keys"
         )
 
