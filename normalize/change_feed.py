@@ -35,8 +35,7 @@ from cdc_formats.values.schema import backquoted
 from normalize.arguments import names_of
 from normalize.core.arrow import slices
 from normalize.core.output import ROW_KIND
-from normalize.dataframe import positional, require_changelog, require_distinct
-from normalize.tables.latest import ChangeOrderError
+from normalize.dataframe import ChangeOrderError, positional, require_changelog, require_distinct
 from normalize.tables.merge import ADDS
 from normalize.worker import worker
 

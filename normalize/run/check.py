@@ -44,7 +44,7 @@ from normalize.monitoring.explain_error import explain_error
 from normalize.session import coordinates
 from normalize.tables.database import SyncDatabase
 from normalize.tables.database_target import JdbcDatabase
-from normalize.tables.job import require_free_names, require_written
+from normalize.tables.job import require_columns
 from normalize.tables.query import Query
 from normalize.tables.route import Route, Router
 from normalize.tables.schema import Record, TableSchema, decide, open_types, questions_text
@@ -205,8 +205,7 @@ def _table(
     table, database = schema.table, job.arguments["target"]
     options = job.arguments["tables"].get(table, TableOptions())
     policy = database.of.policy(options, database.table_options)
-    require_free_names(schema, policy, lambda option: f"pass tables.{table}.{option}")
-    require_written(schema, policy, database.of)
+    require_columns(schema, policy, database.of, lambda option: f"pass tables.{table}.{option}")
     shown = infer_schema(records, format=format)
     names = [each.name for each in shown.columns]
     for option in ("types", "columns", "exclude_columns"):

@@ -6,16 +6,18 @@ The client of Spark Connect has no plan: its server analyzes.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import nullcontext
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import pyarrow as pa
 
-from .sessions import active, jvm_of, running_query
+from .sessions import active, is_connect, jvm_of, running_query
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -141,6 +143,47 @@ def rows_of(stored: DataFrame) -> DataFrame:
     of_rows = getattr(getattr(execution, "LogicalRDD$"), "MODULE$")
     plan = of_rows.fromDataset(execution_of(stored).toRdd(), _java(stored), False)
     return _frame(plan, stored.sparkSession)
+
+
+def count(rows: DataFrame) -> int:
+    """Return the number of rows: a job that reads all of them, for `computed`."""
+    return rows.count()
+
+
+@contextmanager
+def computed(df: DataFrame, job: Callable[[DataFrame], T]) -> Iterator[tuple[DataFrame, T]]:
+    """Yield a DataFrame with all rows computed now and once, and what `job` returned.
+
+    They are computed even if the micro-batch is then skipped, and stored as `stored` does. On Spark
+    Connect there is only `localCheckpoint`.
+
+    Parameters
+    ----------
+    df : DataFrame
+    job : callable
+        The first job on the rows, which must read all of them.
+    """
+    if is_connect(df):
+        rows = df.localCheckpoint()
+        yield rows, job(rows)
+        return
+    with stored(df) as rows:
+        result = job(rows)
+        yield rows_of(rows), result
+
+
+@contextmanager
+def stored(df: DataFrame) -> Iterator[DataFrame]:
+    """Yield a DataFrame whose rows the first action computes, all of them, and executors hold.
+
+    Spark computes those of a lost executor again, from the same offsets and the same version of the
+    state. `localCheckpoint` would forget how, and the query would end with the executor.
+    """
+    rows = df.persist()
+    try:
+        yield rows
+    finally:
+        rows.unpersist()
 
 
 def in_session(spark: SparkSession, rows: DataFrame) -> DataFrame:

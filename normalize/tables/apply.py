@@ -20,11 +20,13 @@ from normalize.core.output import ROW_KIND, SIDE_OUTPUTS
 from normalize.dataframe import (
     has_native_engine,
     positional,
+    require_arrival_order,
     require_changelog,
     require_distinct,
 )
 from normalize.monitoring.explain_error import explain_error
-from normalize.spark.plans import in_utc, partition_count, plan_of
+from normalize.spark.packed import collected, packed, unpacked
+from normalize.spark.plans import computed, in_utc, partition_count, plan_of, stored
 from normalize.spark.sessions import is_connect, java_error_types
 from normalize.spark_versions import check_version
 
@@ -35,16 +37,12 @@ from .history import ApplyVersions, version_fields
 from .latest import (
     check,
     check_rows,
-    computed,
     has_python,
     is_arrow,
     last_changes,
     last_rows,
-    require_arrival_order,
-    stored,
 )
 from .layout import in_lower
-from .packed import collected, packed, unpacked
 from .table_options import DELETED_AT, TableOptions, TablePolicy
 from .table_spec import (
     END_AT,

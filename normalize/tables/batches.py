@@ -182,12 +182,18 @@ def running_batch(spark: SparkSession) -> Batch | None:
     key = run, int(number)
     current = _ranges.get(query)
     if current is None or current[0] != key:
-        current = _ranges[query] = key, _offsets(spark, query, int(number))
+        execution = running_query(spark, query)
+        offsets: tuple[str, int | None] = "", None
+        if execution is not None:
+            start, end = (_logged_offsets(execution, each) for each in (key[1] - 1, key[1]))
+            offsets = digest_of(start, end), count_of(start, end)
+        current = _ranges[query] = key, offsets
     return Batch(query, int(number), *current[1])
 
 
 _ranges: dict[str, tuple[tuple[str | None, int], tuple[str, int | None]]] = {}
-"""The digest and the number of the offsets of each query's current micro-batch, by its run and number."""
+"""The digest and the number of the offsets of each query's current micro-batch, by its run and number;
+an empty digest if it is not running."""
 
 
 def show_in_checkpoint(
@@ -238,18 +244,6 @@ def seconds_since_commit(spark: SparkSession, batch: Batch) -> float:
         return 0.0
     files, file = Files(spark), f"{execution.resolvedCheckpointRoot()}/commits/{batch.number - 1}"
     return time.time() - files.modified(file) if files.exists(file) else 0.0
-
-
-def _offsets(spark: SparkSession, query: str, number: int) -> tuple[str, int | None]:
-    """Return the digest and the number of the offsets of a running query's micro-batch.
-
-    The digest is empty if the query is not running.
-    """
-    execution = running_query(spark, query)
-    if execution is None:
-        return "", None
-    start, end = (_logged_offsets(execution, each) for each in (number - 1, number))
-    return digest_of(start, end), count_of(start, end)
 
 
 def _logged_offsets(execution: Any, number: int) -> list[str | None]:

@@ -65,11 +65,10 @@ from normalize.decode.last_changes import (
 from normalize.decode.moves import BASE, followed
 from normalize.decode.plan import DecodePlan, needed_columns
 from normalize.monitoring.watch import COLUMN, read_counts
-from normalize.spark.plans import partition_count, rows_of
+from normalize.spark.packed import Pass, batches_in, collected, packed
+from normalize.spark.plans import partition_count, rows_of, stored
 
-from .latest import stored
 from .merge import ABSENT_COLUMN, BASE_COLUMN
-from .packed import Pass, batches_in, collected, packed
 
 SUMMARY = "__summary"
 """The column with `PassSummary` as MessagePack; NULL in changes."""
@@ -126,8 +125,9 @@ class PassSummary(msgspec.Struct, array_like=True):
     source_keys : set of tuple of str
         The columns of the source's primary key, as records name them: the last record of each batch
         is asked.
-    stamps : (int, int) or None
-        The least and the greatest timestamp of the records, in ms; None without records.
+    stamps : list of int
+        The least and the greatest timestamp of the records, in ms; empty without records. In the
+        summary of a task, those of each batch.
     moved : set of bytes
         The keys of the rows that lack columns and whose key changed, and their earlier keys.
     counts : dict of str to int
@@ -140,7 +140,7 @@ class PassSummary(msgspec.Struct, array_like=True):
 
     partitions: list[PartitionSummary] = []
     source_keys: set[tuple[str, ...]] = set()
-    stamps: tuple[int, int] | None = None
+    stamps: list[int] = []
     moved: set[bytes] = set()
     counts: dict[str, int] = {}
     rows: int = 0
@@ -150,7 +150,7 @@ class PassSummary(msgspec.Struct, array_like=True):
         """Yield the batches of a task, and note their timestamps."""
         for batch in batches:
             if batch.num_rows:
-                self._add_stamps(tuple(pc.min_max(batch.column("stamp")).as_py().values()))
+                self.stamps += pc.min_max(batch.column("stamp")).as_py().values()
             yield batch
 
     @classmethod
@@ -161,18 +161,14 @@ class PassSummary(msgspec.Struct, array_like=True):
             united.partitions += other.partitions
             united.source_keys |= other.source_keys
             united.moved |= other.moved
+            united.stamps += other.stamps
             united.add_counts(other.counts)
-            united._add_stamps(other.stamps)
+        united.stamps = [of(united.stamps) for of in (min, max) if united.stamps]
         return united
 
     def add_counts(self, counts: Mapping[str, int]) -> None:
         """Add counts of `decode_pass`."""
         self.counts |= {name: self.counts.get(name, 0) + each for name, each in counts.items()}
-
-    def _add_stamps(self, stamps: tuple[int, int] | None) -> None:
-        both = [each for each in (self.stamps, stamps) if each is not None]
-        if both:
-            self.stamps = min(low for low, _ in both), max(high for _, high in both)
 
 
 _decode_summary = msgspec.msgpack.Decoder(PassSummary).decode
@@ -380,6 +376,28 @@ def _key_columns(plan: DecodePlan, options: ChangeOptions) -> list[Column]:
     return options.with_shard(written[index] for index in key_indices(written, plan.unique_key))
 
 
+def _moved(changes: pa.Table, plan: DecodePlan, options: ChangeOptions) -> pa.Table:
+    """Return the rows that lack columns and whose key changed, with the keys of their bases.
+
+    Parameters
+    ----------
+    changes : pyarrow.Table
+        The changes of `PassSummary.moved`, as the tasks return them.
+    plan, options
+    """
+    rows = followed(changes)
+    bases = rows.column(BASE).to_pylist()
+    if not any(bases):
+        return rows
+    by_shard, key = options.shard_column is not None, _key_columns(plan, options)
+    split = [each and (each.split(_END_OF_SHARD, 1) if by_shard else [b"", each]) for each in bases]
+    values = [each and [*unpack(each[1]), each[0].decode()] for each in split]
+    for index, (column, number) in enumerate(zip(key, _numbered(_BASES, key), strict=True)):
+        part = to_arrow(column.type, [each and each[index] for each in values])
+        rows = rows.append_column(number.name, part.cast(arrow_type(number.type)))
+    return rows
+
+
 class ArrowChanges(NamedTuple):
     """The changes of a table as Arrow's columns, a row for each key.
 
@@ -394,30 +412,6 @@ class ArrowChanges(NamedTuple):
     rows: pa.Table
     plan: DecodePlan
     options: ChangeOptions
-
-    @classmethod
-    def of_moved(cls, changes: pa.Table, plan: DecodePlan, options: ChangeOptions) -> ArrowChanges:
-        """Return the rows that lack columns and whose key changed.
-
-        Parameters
-        ----------
-        changes : pyarrow.Table
-            The changes of `PassSummary.moved`, as the tasks return them.
-        plan, options
-        """
-        rows = followed(changes)
-        bases = rows.column(BASE).to_pylist()
-        if not any(bases):
-            return cls(rows, plan, options)
-        by_shard, key = options.shard_column is not None, _key_columns(plan, options)
-        split = [
-            each and (each.split(_END_OF_SHARD, 1) if by_shard else [b"", each]) for each in bases
-        ]
-        values = [each and [*unpack(each[1]), each[0].decode()] for each in split]
-        for index, (column, number) in enumerate(zip(key, _numbered(_BASES, key), strict=True)):
-            part = to_arrow(column.type, [each and each[index] for each in values])
-            rows = rows.append_column(number.name, part.cast(arrow_type(number.type)))
-        return cls(rows, plan, options)
 
     def frame(self, spark: SparkSession) -> DataFrame:
         """Return the changes as a DataFrame, without the columns that all of them lack."""
@@ -552,7 +546,7 @@ def table_changes(
                 _in_turn, decode, partial(map, partial(_of_keys, keys=summary.moved))
             )
             of_moved = records.mapInArrow(of_keys, _ddl(_layout(plan, options))).toArrow()
-            moved = ArrowChanges.of_moved(of_moved, plan, options)
+            moved = ArrowChanges(_moved(of_moved, plan, options), plan, options)
             rows = rows.unionByName(moved.frame(records.sparkSession), allowMissingColumns=True)
             summary.rows += moved.rows.num_rows
         yield rows, summary
@@ -632,13 +626,11 @@ def _on_driver(
         last_of_keys.add(changes)
         rows = pa.Table.from_batches(last_of_keys.finish("log"), changes.schema)
         summary.torn = last_of_keys.torn
-    arrow = ArrowChanges(rows, plan, options)
     if summary.moved:
-        moved = ArrowChanges.of_moved(_of_keys(changes, summary.moved), plan, options)
-        rows = pa.concat_tables([rows, moved.rows], promote_options="default")
-        arrow = arrow._replace(rows=rows)
+        moved = _moved(_of_keys(changes, summary.moved), plan, options)
+        rows = pa.concat_tables([rows, moved], promote_options="default")
     summary.rows = rows.num_rows
-    return arrow, summary
+    return ArrowChanges(rows, plan, options), summary
 
 
 def written_fields(plan: DecodePlan, options: ChangeOptions) -> tuple[StructField, ...]:

@@ -120,11 +120,19 @@ class Snapshot(NamedTuple):
     record: int = _NONE
 
 
-class OwnSnapshots(NamedTuple):
-    """What the snapshots of an Iceberg table say about a query.
+class TableState(NamedTuple):
+    """The newest version of a table, and what the snapshots of an Iceberg table say about a query.
 
     Attributes
     ----------
+    id : str
+    version : int
+    log : str
+        The folder of Delta's log; empty for Iceberg.
+    accepted : str or None
+        Its property `ACCEPTED`.
+    transaction : callable
+        Returns the version of an application's transaction, or None.
     newest : Snapshot or None
         The query's newest one.
     reached : Snapshot or None
@@ -134,12 +142,17 @@ class OwnSnapshots(NamedTuple):
         Returns what the owner does so that the table has `newest` again.
     """
 
-    newest: Snapshot | None
-    reached: Snapshot | None
+    id: str
+    version: int
+    log: str
+    accepted: str | None
+    transaction: Callable[[str], int | None]
+    newest: Snapshot | None = None
+    reached: Snapshot | None = None
     undo: Callable[[], str] = str
 
     def lack(self, kept: Commit, number: int, accepted: int = _NONE) -> bool | None:
-        """Return whether the table lost the last commit of a query; None if it is unknown.
+        """Return whether an Iceberg table lost the last commit of a query; None if it is unknown.
 
         Parameters
         ----------
@@ -162,31 +175,6 @@ class OwnSnapshots(NamedTuple):
             return False  # The owner replaced the table, and accepts the new one.
         is_known = is_first or reached.record > _NONE or 0 < reached.sequence <= since
         return True if is_known else None
-
-
-class TableState(NamedTuple):
-    """The newest version of a table.
-
-    Attributes
-    ----------
-    id : str
-    version : int
-    log : str
-        The folder of Delta's log; empty for Iceberg.
-    accepted : str or None
-        Its property `ACCEPTED`.
-    transaction : callable
-        Returns the version of an application's transaction, or None.
-    snapshots : OwnSnapshots or None
-        Those of Iceberg.
-    """
-
-    id: str
-    version: int
-    log: str
-    accepted: str | None
-    transaction: Callable[[str], int | None]
-    snapshots: OwnSnapshots | None = None
 
 
 class LogEntry(NamedTuple):
@@ -363,8 +351,8 @@ class OwnCommits:
                 f"table back. Or, if this one has the same rows, {accept}"
             )
             return reason if accepted == _NONE else ""
-        if state.snapshots is not None:
-            return self._loss_of_snapshots(batch, kept, state.snapshots, accept)
+        if not state.log:
+            return self._loss_of_snapshots(batch, kept, state, accept)
         # None for those that the log no longer has.
         entries = [
             LogEntry.parse(files.read(name), batch.application) if files.exists(name) else None
@@ -394,9 +382,9 @@ class OwnCommits:
             f"{whole[-1]}. Or {then}, and {accept}"
         )
 
-    def _loss_of_snapshots(self, batch: Batch, kept: Commit, own: OwnSnapshots, accept: str) -> str:
+    def _loss_of_snapshots(self, batch: Batch, kept: Commit, state: TableState, accept: str) -> str:
         """Return why the query's last commit is no ancestor of the current snapshot; else empty."""
-        newest, lack = own.newest, own.lack(kept, batch.number, self._accepted)
+        newest, lack = state.newest, state.lack(kept, batch.number, self._accepted)
         if lack is None:
             _log.warning(
                 "%s: its snapshots expired: whether it still has the last commit of this query is "
@@ -405,12 +393,12 @@ class OwnCommits:
             )
         if not lack:
             return ""
-        if newest is None or newest == own.reached:
+        if newest is None or newest == state.reached:
             return _replaced(kept, "its snapshots lack")
         return (
             f"its snapshot {newest.id} of micro-batch {record_of(newest.record).number} is no "
             "ancestor of the current one: a rollback undid commits of this query, whose rows would "
-            f"be missing. Undo it: {own.undo()}. Or set the checkpoint back to the same moment as "
+            f"be missing. Undo it: {state.undo()}. Or set the checkpoint back to the same moment as "
             f"the table, and {accept}"
         )
 
@@ -507,5 +495,7 @@ def iceberg_state(rows: DataFrame, batch: Batch, sql_name: str) -> TableState:
         "",
         table.properties().get(ACCEPTED),
         lambda _: next(iter(records), None),
-        OwnSnapshots(newest, reached, undo),
+        newest,
+        reached,
+        undo,
     )

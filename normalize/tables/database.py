@@ -50,12 +50,14 @@ from cdc_formats.format import Format
 from cdc_formats.values.masks import folded
 from cdc_formats.values.schema import backquoted
 from normalize.arguments import check_choice, check_mapping, names_of
+from normalize.dataframe import ChangeOrderError
 from normalize.decode.check import check_readable
 from normalize.kafka.dead_letter import DeadLetter
 from normalize.monitoring.explain_error import explain_error
 from normalize.monitoring.progress import TableProgress, publish
 from normalize.monitoring.watch import shown_names
-from normalize.spark.plans import in_session, rows_of
+from normalize.spark.packed import batches_in
+from normalize.spark.plans import in_session, rows_of, stored
 from normalize.spark.sessions import (
     is_java,
     java_causes,
@@ -67,13 +69,10 @@ from normalize.spark.sessions import (
 from .batches import running_batch
 from .database_target import Database, JdbcDatabase, LakeDatabase, table_name
 from .facts import (
-    above_limit,
     same_target,
     tables_of_topic,
 )
 from .job import BAD_RECORDS, TableJob, TableRecords, TablesVerifier
-from .latest import ChangeOrderError, stored
-from .packed import batches_in
 from .query import Query, are_few, records_of
 from .resync import Resyncs
 from .route import (
@@ -414,20 +413,15 @@ class SyncDatabase:
             stops_table=mode == "FAILFAST",
         )
         options = {table: replace(self.options.get(table, TableOptions()), name=name)}
-        warning, asks = (
-            "%s cannot be read again: %s",
-            self.on_question.replace("fail", "stop_table"),
-        )
         return SyncDatabase(
             own,
             self.database,
             options,
             route,
-            "stop_table",
-            asks,
-            1,
-            {},
-            warning,
+            on_table_error="stop_table",
+            on_question=self.on_question.replace("fail", "stop_table"),
+            parallel=1,
+            stop_warning="%s cannot be read again: %s",
             _warned_of_masks=True,
         )
 
@@ -439,7 +433,10 @@ class SyncDatabase:
         # Few records are returned by the first job: a second one would take as many tasks.
         route = replace(self.route, small=are_few(count) * _FEW_BYTES // tasks)
         most_bytes = min(most_changes(), most_collected(spark)) // tasks
-        if count is not None and self._expected_bytes(count) <= min(most_bytes, MOST_HELD) * tasks:
+        latest = self._latest.values()
+        # Records are expected to have the size of those in the last micro-batch.
+        size = sum(each.size for each in latest) / (sum(each.records for each in latest) or 1)
+        if count is not None and count * size <= min(most_bytes, MOST_HELD) * tasks:
             jobs = {table: self.tables[table] for table in self._latest}
             decoders = {
                 table: job.decoder
@@ -452,15 +449,6 @@ class SyncDatabase:
             # reported already.
             again = replace(route, decoders={}, fail=False, dead_letters=None)
             self._apply_routed(batch, again)
-
-    def _expected_bytes(self, records: int) -> float:
-        """Return the size of records, which is that of the last micro-batch's for each."""
-        latest = self._latest.values()
-        return (
-            records
-            * sum(each.size for each in latest)
-            / (sum(each.records for each in latest) or 1)
-        )
 
     def _apply_routed(self, batch: DataFrame, route: Route) -> bool:
         """Apply records; False if decoders could not decode all, and nothing is written."""
@@ -601,21 +589,33 @@ class SyncDatabase:
         stopped = {table: each.schema.stopped for table, each in self.tables.items()}
         errors = [
             *((table, text) for table, text in unread.items() if not stopped[table]),
-            *self._above_limit(parts.keys() - unread.keys()).items(),
-            *self._misnamed(parts.keys() - unread.keys()).items(),
+            *self._refused(parts.keys() - unread.keys()).items(),
         ]
         failed = [Failure(table, text, of_table=True) for table, text in errors]
         refused = {failure.table for failure in failed} | unread.keys()
         readable = {table: part for table, part in parts.items() if table not in refused}
         failed += filter(None, self._in_parallel(readable))
-        self._require_no_fatal(failed)
+        rules = {False: self.on_table_error, True: self.on_question}
+        fatal = [each for each in failed if not each.of_table or rules[each.asks] == "fail"]
+        if fatal:
+            shown = "; ".join(f"{failure.table}: {failure.text}" for failure in fatal)
+            # What a table's own records or options say stays, and no earlier run could write it.
+            lasting = all(
+                each.of_table and not self.tables[each.table].schema.facts.written for each in fatal
+            )
+            written = "The other tables of the micro-batch are written"
+            raise TablesFailedError(". ".join([shown, written, *[LASTING] * lasting]))
         for failure in failed:
             summary = summaries.get(failure.table)
             self.tables[failure.table].stop(failure.text, 0 if summary is None else summary.records)
             _log.warning(self.stop_warning, failure.table, failure.text)
 
-    def _above_limit(self, tables: Collection[str]) -> dict[str, str]:
-        """Return the errors of new tables that are more than the target allows."""
+    def _refused(self, tables: Collection[str]) -> dict[str, str]:
+        """Return the errors of tables that are not written.
+
+        They are new ones that are more than the target allows, the last by name, and those whose
+        entry in `tables=`, or whose file, has another name.
+        """
         owned = {table for table, sync in self.tables.items() if sync.owns_target}
         new = [table for table in tables if table not in owned]
         limit, of = self.database.max_tables, type(self.database).__name__
@@ -623,12 +623,9 @@ class SyncDatabase:
             f"the query has {len(owned)} tables and {len(new)} new ones, and max_tables is "
             f"{limit}: leave tables out with include= or exclude=, or pass {of}(max_tables=...)"
         )
-        return dict.fromkeys(above_limit(new, len(owned), limit), text)
-
-    def _misnamed(self, tables: Collection[str]) -> dict[str, str]:
-        """Return the errors of tables whose entry in `tables=`, or whose file, has another name."""
+        texts = dict.fromkeys(sorted(new)[max(0, limit - len(owned)) :], text)
         file = self.query.store.file
-        texts = {
+        texts |= {
             table: f"tables= has options for {name!r}, and the messages name {table!r}: correct the "
             f"entry, or add {table!r}: TableOptions() if there are two tables"
             for name, table in misspelt(self.tables, self.options).items()
@@ -642,18 +639,6 @@ class SyncDatabase:
             if backquoted(table) in self.tables
         }
         return {table: text for table, text in texts.items() if table in tables}
-
-    def _require_no_fatal(self, failed: Sequence[Failure]) -> None:
-        rules = {False: self.on_table_error, True: self.on_question}
-        fatal = [each for each in failed if not each.of_table or rules[each.asks] == "fail"]
-        if fatal:
-            shown = "; ".join(f"{failure.table}: {failure.text}" for failure in fatal)
-            # What a table's own records or options say stays, and no earlier run could write it.
-            lasting = all(
-                each.of_table and not self.tables[each.table].schema.facts.written for each in fatal
-            )
-            written = "The other tables of the micro-batch are written"
-            raise TablesFailedError(". ".join([shown, written, *[LASTING] * lasting]))
 
     def _parts(
         self,

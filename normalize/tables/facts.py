@@ -69,12 +69,6 @@ class GuardFacts(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     before: bytes = b""
     after: bytes = b""
 
-    def at(self, query: str, batch: int) -> bytes:
-        """Return the state before a micro-batch."""
-        if query != self.query:
-            return b""
-        return self.before if batch <= self.batch else self.after
-
 
 class Proof(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """How far a table is compared with its source table.
@@ -209,8 +203,7 @@ def checked_facts(
         ),
         error=SyncError,
     )
-    require_same_positions(kept.position_column, seen.position_column, file)
-    require_same_options(kept.options, seen.options, file)
+    require_same_options(kept, seen, file)
     earlier = set(map(_folded, kept.source_keys))
     other = sorted({names for names in seen.source_keys if _folded(names) not in earlier})
     was = " or ".join(map(_shown, kept.source_keys)) or _shown(primary_key)
@@ -239,36 +232,15 @@ def checked_facts(
     )
 
 
-def require_same_positions(before: str, now: str, file: str) -> None:
-    """Raise an error for positions in another column than before; empty for a query without them.
-
-    Parameters
-    ----------
-    before, now : str
-        Same as in `TableFacts.position_column`.
-    file : str
-        The table's file.
-
-    Raises
-    ------
-    SyncError
-    """
-    if before and now and before != now:
-        raise SyncError(
-            f"position_column is {now!r}, and its rows have their positions in {before!r}: set it "
-            f"back, or rename the column of the target, and position_column in {file}"
-        )
-
-
-def require_same_options(before: Mapping[str, str], now: Mapping[str, str], file: str) -> None:
+def require_same_options(kept: TableFacts, seen: TableFacts, file: str) -> None:
     """Raise an error for options with which the rows that the target has would be other ones.
 
-    A column of soft deletes, or of shards, can be added to a table that had none.
+    A column of soft deletes, of positions or of shards can be added to a table that had none.
 
     Parameters
     ----------
-    before, now : mapping
-        Same as in `TableFacts.options`.
+    kept, seen : TableFacts
+        Their `position_column` and `options` are compared.
     file : str
         The table's file.
 
@@ -276,15 +248,21 @@ def require_same_options(before: Mapping[str, str], now: Mapping[str, str], file
     ------
     SyncError
     """
+    positions, position = kept.position_column, seen.position_column
     refuse(
+        (
+            positions and position and positions != position,
+            f"position_column is {position!r}, and its rows have their positions in {positions!r}: "
+            f"set it back, or rename the column of the target, and position_column in {file}",
+        ),
         *(
             (
-                value != now.get(name, "") and (value or name == "where"),
-                f"{name} is {now.get(name) or None!r}, and was {value or None!r} when the rows in "
-                f"its target were written: set it back; or delete its file {file} and its target, "
-                "and read its topics again",
+                value != seen.options.get(name, "") and (value or name == "where"),
+                f"{name} is {seen.options.get(name) or None!r}, and was {value or None!r} when the "
+                f"rows in its target were written: set it back; or delete its file {file} and its "
+                "target, and read its topics again",
             )
-            for name, value in before.items()
+            for name, value in kept.options.items()
         ),
         error=SyncError,
     )
@@ -316,7 +294,8 @@ def checked_guard(
     SeveralTablesError, TopicReplacedError, PartitionsAddedError
         When the micro-batch contradicts a fact.
     """
-    before = kept.at(query, batch)
+    of_query = kept if kept.query == query else GuardFacts()
+    before = of_query.before if batch <= of_query.batch else of_query.after
     after = check(before or None, seen, _LAYOUT, expected, 0)
     return (
         kept
@@ -361,25 +340,6 @@ def same_target(table: str, targets: Mapping[str, str], owners: Collection[str])
         if name != table and target.lower() == targets[table].lower()
     ]
     return sorted(name for name in names if table not in owners or name in owners)
-
-
-def above_limit(new: Collection[str], owned: int, limit: int) -> list[str]:
-    """Return the new tables that would exceed the limit of tables, the last by name.
-
-    Parameters
-    ----------
-    new : collection of str
-        The tables of a micro-batch that have no columns yet.
-    owned : int
-        The number of tables that have.
-    limit : int
-
-    Examples
-    --------
-    >>> above_limit(["c", "a", "b"], 1, 3), above_limit(["c"], 5, 3), above_limit([], 5, 3)
-    (['c'], ['c'], [])
-    """
-    return sorted(new)[max(0, limit - owned) :]
 
 
 def checked_topics(

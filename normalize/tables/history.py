@@ -49,8 +49,10 @@ from pyspark.sql.types import DataType, StructField
 from cdc_formats.events import SHORT_STRINGS
 from cdc_formats.values.schema import backquoted
 from normalize.core.output import ROW_KIND
+from normalize.dataframe import ChangeOrderError
+from normalize.spark.plans import computed
 
-from .latest import ChangeOrderError, check, computed, last_changes
+from .latest import check, last_changes
 from .merge import ADDS
 from .table_spec import END_AT, START_AT, TableSpec
 from .targets import Sink, TableTarget, TargetError, repeat_conflicts

@@ -30,7 +30,6 @@ from pyspark.sql.types import BinaryType, StructField
 from cdc_formats.decoding.rows import check_masks, result_columns
 from cdc_formats.errors import (
     DECODE_CONDITIONS,
-    ArgumentError,
     DecodeError,
     PartialImageError,
     refuse,
@@ -49,6 +48,7 @@ from normalize.kafka.reader_options import decodes_natively
 from normalize.monitoring.explain_error import explain_error
 from normalize.monitoring.progress import DECODERS, PROOFS, TableProgress, publish
 from normalize.monitoring.watch import Notice, log, shown_names
+from normalize.spark.packed import batches_in
 from normalize.spark.plans import in_session
 from normalize.spark.sessions import java_error_types
 
@@ -77,12 +77,11 @@ from .facts import (
     checked_facts,
     checked_guard,
     require_same_options,
-    require_same_positions,
 )
 from .history import ApplyVersions, version_fields
-from .maintenance import Maintainer
+from .layout import in_lower
+from .maintenance import maintained
 from .merge import ABSENT_COLUMN, BASE_COLUMN
-from .packed import batches_in
 from .query import Query, records_of
 from .route import Router, TableSummary
 from .schema import (
@@ -231,13 +230,11 @@ class TableJob:
     guesses: bool
     schema: TableSchema
     decoder: TableDecoder | None = field(default=None, repr=False)
-    maintainer: Maintainer = field(default_factory=Maintainer, repr=False)
     verifier: TablesVerifier = field(default_factory=TablesVerifier, repr=False)
     records: int = 0
     lost: int = 0
     _ignored: set[str] = field(default_factory=set)
-    _unused_masks: set[str] = field(default_factory=set)
-    _warned_of_torn: bool = False
+    _maintained: float = field(default_factory=time.monotonic, repr=False)
     _prepared: tuple[Column, ...] = ()
     _started: bool = False
     _usable: tuple[Column, ...] | None = None
@@ -296,7 +293,8 @@ class TableJob:
         """Maintain the target, if it is due."""
         options = self.policy.maintenance
         if options is not None and self.owns_target and not self.schema.stopped:
-            self.maintainer(self.query.spark, self.target(self.kept_target_name), options)
+            target = self.target(self.kept_target_name)
+            self._maintained = maintained(self.query.spark, target, options, self._maintained)
 
     def keep_proof(self, verified: Proof, verifying: Proof, different: int, text: str) -> None:
         """Keep how far the table is compared with its source, and show it.
@@ -354,8 +352,11 @@ class TableJob:
 
     def _decoder(self, summary: TableSummary) -> TableDecoder:
         """Return what decodes a micro-batch, whose columns the table's schema has."""
-        plan = self.plan(self.schema)
-        self._note_decoder(plan)
+        plan, spark = self.plan(self.schema), self.query.spark
+        if plan != self._noted:
+            self._noted, text = plan, decoder_of(plan)
+            _log.info("%s is decoded by %s", self.table, text)
+            show_in_checkpoint(spark, running_batch(spark), DECODERS, self.table, decoder=text)
         position, ids = self.policy.position_column, dict[str, str]()
         if position is not None and not plan.positions:
             described = self.query.topics(summary.topics)
@@ -376,14 +377,6 @@ class TableJob:
             and (decoder.plan.columns, decoder.plan.unique_key)
             == (schema.columns, schema.primary_key)
         )
-
-    def _note_decoder(self, plan: DecodePlan) -> None:
-        """Log which decoder reads a new plan, and keep it for ``cdc status``."""
-        if plan == self._noted:
-            return
-        self._noted, text, spark = plan, decoder_of(plan), self.query.spark
-        _log.info("%s is decoded by %s", self.table, text)
-        show_in_checkpoint(spark, running_batch(spark), DECODERS, self.table, decoder=text)
 
     def sink(self, name: str) -> Sink:
         """Return what writes the target with a name, or a table beside it, in this run."""
@@ -588,8 +581,8 @@ class TableJob:
                 positions,
             )
         with wrong_options(argument):
-            require_same_positions(positions, position or "", file)
-            require_same_options(kept.facts.options, policy.facts, file)
+            seen = TableFacts(position_column=position or "", options=policy.facts)
+            require_same_options(kept.facts, seen, file)
             self.require_usable(kept)
 
     def require_usable(self, schema: TableSchema) -> None:
@@ -608,8 +601,7 @@ class TableJob:
         if schema.columns and schema.columns == self._usable:
             return
         policy = self.policy
-        require_free_names(schema, policy, self.remedy)
-        require_written(schema, policy, self.of)
+        require_columns(schema, policy, self.of, self.remedy)
         if policy.is_computed:
             columns = schema.columns and result_columns(schema.columns, self._masks(schema))
             shard = [] if policy.shard is None or not columns else [policy.shard]
@@ -635,21 +627,14 @@ class TableJob:
     def _masks(self, schema: TableSchema) -> Masks:
         """Return the masks of the table's columns, and warn of those for columns it does not have."""
         masks, columns = self.query.format.handling.masks, schema.names
-        unused = masks.unused({self.table: columns})
-        unused = [
-            name
-            for name in masks.naming(self.table)
-            if name in unused and name not in self._unused_masks
-        ]
+        unused = {*masks.unused({self.table: columns})}.intersection(masks.naming(self.table))
         if unused:
-            self._unused_masks.update(unused)
-            _log.warning(
-                "%s: mask has %s, which is not one of its columns: %s. If it is misspelt, the "
-                "column is written without a mask",
-                self.table,
-                shown_names(unused),
-                shown_names(columns),
+            file, names = self.query.store.file(self.table), sorted(unused)
+            text = (
+                f"{self.table}: mask has {shown_names(names)}, which is not one of its columns: "
+                f"{shown_names(columns)}. If it is misspelt, the column is written without a mask"
             )
+            log([Notice(tuple(f"{file} mask {name}" for name in names), text)])
         return masks.of_columns(columns, self.table)
 
     def plan(self, schema: TableSchema) -> DecodePlan:
@@ -771,7 +756,6 @@ class TableJob:
         table = rows.table() if isinstance(rows, ArrowChanges) and in_arrow else None
         if table is not None and deleted is not None:
             table = with_arrow_deletion_times(table, deleted)
-        changes = frame() if table is None else ArrowRows(table, frame)
         spec = replace(
             TableSpec.of(self.policy, fields, self._key(self.schema)),
             partial_rows=ABSENT_COLUMN
@@ -786,10 +770,10 @@ class TableJob:
                 sink.prepare(spec)
                 self._prepared = self.schema.columns
             try:
-                if isinstance(changes, ArrowRows):
-                    sink.merge_arrow(changes, spec)
+                if table is None:
+                    sink.merge(frame(), spec)
                 else:
-                    sink.merge(changes, spec)
+                    sink.merge_arrow(ArrowRows(table, frame), spec)
             except AnalysisException:
                 sink.prepare(spec)  # raises the error of a column that the table lost meanwhile
                 raise
@@ -840,21 +824,18 @@ class TableJob:
                 self.table,
                 number,
             )
-        if torn and self.policy.position_column is None and not self._warned_of_torn:
-            self._warned_of_torn = True
-            _log.warning(
-                "%s: %s keys have records in several Kafka partitions, which only their timestamps "
-                "order: their rows may be older than the source's. Let the producer use the primary "
-                "key as the Kafka key%s",
-                self.table,
-                torn,
-                ""
-                if self.query.format.traits.positions
-                else f", or {self.remedy('position_column')}",
+        if torn and self.policy.position_column is None:
+            has_positions = self.query.format.traits.positions
+            remedy = "" if has_positions else f", or {self.remedy('position_column')}"
+            text = (
+                f"{self.table}: {torn} keys have records in several Kafka partitions, which only "
+                "their timestamps order: their rows may be older than the source's. Let the "
+                f"producer use the primary key as the Kafka key{remedy}"
             )
+            log([Notice((f"{self.query.store.file(self.table)} torn",), text)])
         self.records += records
         if records:
-            now, stamps = time.time(), zip(("oldest", "newest"), result.stamps or (), strict=False)
+            now, stamps = time.time(), zip(("oldest", "newest"), result.stamps, strict=False)
             self._publish(
                 records=records,
                 rows=result.rows,
@@ -880,14 +861,20 @@ class TableJob:
             self._schema_changes = 0
 
 
-def require_free_names(
-    schema: TableSchema, policy: TablePolicy, remedy: Callable[[str], str]
+def require_columns(
+    schema: TableSchema,
+    policy: TablePolicy,
+    of: type[TableTarget],
+    remedy: Callable[[str], str],
 ) -> None:
-    """Raise an error if the source has a column with the name of one that the table gets.
+    """Raise an error if a table's options cannot be used with its columns.
 
     Raises
     ------
     SyncError
+        When the source has a column with the name of one that the table gets.
+    ArgumentError
+        When a history or a layout has a column that is not written.
     """
     of_query = (ROW_KIND, ABSENT_COLUMN, BASE_COLUMN, PLACE, SUMMARY)
     of_history = (START_AT, END_AT) if policy.is_history else ()
@@ -911,25 +898,20 @@ def require_free_names(
         ),
         error=SyncError,
     )
-
-
-def require_written(schema: TableSchema, policy: TablePolicy, of: type[TableTarget]) -> None:
-    """Raise an error if a history or a layout has a column that is not written.
-
-    Raises
-    ------
-    ArgumentError
-    """
-    names = [*schema.names]
-    lower = [name.lower() for name in names]
-    names += [name for name in policy.select if names and name.lower() not in lower]
-    unknown = [name for name in policy.track_history if name not in names]
-    if unknown and names:
-        raise ArgumentError(
-            f"track_history has {unknown[0]!r}, which is not one of its columns: {', '.join(names)}"
+    if not schema.columns:
+        return
+    lower = in_lower(schema.names)
+    written = [*schema.names, *(name for name in policy.select if name.lower() not in lower)]
+    refuse(
+        *(
+            (
+                name not in written,
+                f"track_history has {name!r}, which is not one of its columns: {', '.join(written)}",
+            )
+            for name in policy.track_history
         )
-    names += filter(None, (policy.deleted_column, policy.position_column, policy.shard_column))
-    if schema.columns:
-        layout = policy.layout_of(names)
-        layout.require_columns(names)
-        of.check_layout(layout, names)
+    )
+    written += filter(None, (policy.deleted_column, policy.position_column, policy.shard_column))
+    layout = policy.layout_of(written)
+    layout.require_columns(written)
+    of.check_layout(layout, written)

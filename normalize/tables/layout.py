@@ -157,31 +157,18 @@ class Layout:
 
 
 NO_LAYOUT = Layout()
+StoredLayout = tuple[Sequence[str], Sequence[str], Mapping[str, str]]
+"""The layout that a table has: what it is partitioned by (Delta's columns, or Iceberg's fields in its
+SQL), the columns that order its rows (of Iceberg, as in its property ``sort-order``), and its
+properties."""
 
 
-class StoredLayout(NamedTuple):
-    """The layout that a table has.
-
-    Attributes
-    ----------
-    partition_by : list of str
-        The partition columns of Delta, or Iceberg's fields in its SQL.
-    cluster_by : list of str
-        The columns; of Iceberg, as in its property ``sort-order``.
-    properties : dict of str to str
-    """
-
-    partition_by: list[str]
-    cluster_by: list[str]
-    properties: Mapping[str, str]
-
-
-def other_properties(layout: Layout, stored: StoredLayout, alter: str) -> list[str]:
+def other_properties(layout: Layout, stored: Mapping[str, str], alter: str) -> list[str]:
     """Return the statement that sets the properties that a table does not have."""
     other = [
         (name, value)
         for name, value in layout.properties
-        if stored.properties.get(name) != value and not name.startswith(_OF_PROTOCOL)
+        if stored.get(name) != value and not name.startswith(_OF_PROTOCOL)
     ]
     listed = ", ".join(sql_property(*each) for each in other)
     return [f"{alter} SET TBLPROPERTIES ({listed})"] if other else []

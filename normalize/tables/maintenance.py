@@ -17,7 +17,6 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
 from datetime import datetime, timedelta, timezone
 
 from pyspark.sql import Row, SparkSession, functions as F
@@ -41,23 +40,22 @@ a row of them."""
 _AGE, _DEFAULT_AGE = "history.expire.max-snapshot-age-ms", 5 * 24 * 3600 * 1000  # Iceberg's
 
 
-@dataclass
-class Maintainer:
-    """Maintains a table of a query between two micro-batches, at an interval."""
+def maintained(
+    spark: SparkSession, target: TableTarget, options: Maintenance, last: float
+) -> float:
+    """Maintain a table of a query between two micro-batches, if it is due; a failure is a warning.
 
-    last: float = field(default_factory=time.monotonic)
-
-    def __call__(self, spark: SparkSession, target: TableTarget, options: Maintenance) -> None:
-        """Maintain the table if it is due; a failure is a warning."""
-        if time.monotonic() - self.last < seconds_of("every", options.every):
-            return
-        batch, name = running_batch(spark), target.sql_name
-        try:
-            done = "; ".join(maintain(spark, target, options, batch.query if batch else ""))
-            _log.info("%s: maintained: %s", name, done)
-        except Exception as error:  # the rows are written, and the query goes on
-            _log.warning("%s: the maintenance failed: %s", name, explain_error(error))
-        self.last = time.monotonic()
+    `last` is when it was maintained before, on the monotonic clock. Returned is when it was now.
+    """
+    if time.monotonic() - last < seconds_of("every", options.every):
+        return last
+    batch, name = running_batch(spark), target.sql_name
+    try:
+        done = "; ".join(maintain(spark, target, options, batch.query if batch else ""))
+        _log.info("%s: maintained: %s", name, done)
+    except Exception as error:  # the rows are written, and the query goes on
+        _log.warning("%s: the maintenance failed: %s", name, explain_error(error))
+    return time.monotonic()
 
 
 def maintain(
@@ -83,15 +81,22 @@ def maintain(
     session = target.session(spark)
     # By default, VACUUM lists folders in 10,000 tasks.
     tasks = max(8, spark.sparkContext.defaultParallelism)
-    for name, value in {**_SIZES, _LISTING: tasks}.items():
-        if session.conf.get(name, None) is None:
-            session.conf.set(name, value)
-    if target.provider == "delta":
-        yield from _maintain_delta(session, target.sql_name, options)
-    else:
+    for setting, value in {**_SIZES, _LISTING: tasks}.items():
+        if session.conf.get(setting, None) is None:
+            session.conf.set(setting, value)
+    name = target.sql_name
+    if target.provider != "delta":
         yield from _maintain_iceberg(
-            session, target.sql_name, options, query, now or datetime.now(timezone.utc)
+            session, name, options, query, now or datetime.now(timezone.utc)
         )
+        return
+    if options.compact:
+        (row,) = session.sql(f"OPTIMIZE {name}").select("metrics").collect()
+        yield _compacted(row[0]["numFilesRemoved"], row[0]["numFilesAdded"])
+    if options.expire:
+        kept = isinstance(options.expire, str) and seconds_of("expire", options.expire) / 3600
+        session.sql(f"VACUUM {name}" + (f" RETAIN {kept:g} HOURS" if kept else "")).collect()
+        yield "old files removed"
 
 
 def damages(spark: SparkSession, target: TableTarget, key: Sequence[str]) -> Iterator[str]:
@@ -123,16 +128,6 @@ def damages(spark: SparkSession, target: TableTarget, key: Sequence[str]) -> Ite
                 f"filters do not see all rows with NaN in {name}: run OPTIMIZE {target.sql_name} "
                 f"ZORDER BY ({backquoted(key[0])})"
             )
-
-
-def _maintain_delta(spark: SparkSession, name: str, options: Maintenance) -> Iterator[str]:
-    if options.compact:
-        (row,) = spark.sql(f"OPTIMIZE {name}").select("metrics").collect()
-        yield _compacted(row[0]["numFilesRemoved"], row[0]["numFilesAdded"])
-    if options.expire:
-        kept = isinstance(options.expire, str) and seconds_of("expire", options.expire) / 3600
-        spark.sql(f"VACUUM {name}" + (f" RETAIN {kept:g} HOURS" if kept else "")).collect()
-        yield "old files removed"
 
 
 def _maintain_iceberg(

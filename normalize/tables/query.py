@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from functools import cached_property
@@ -20,6 +19,7 @@ from normalize.core.output import Destination, Mode
 from normalize.kafka.dead_letter import DeadLetter, destination_of
 from normalize.kafka.reader_options import reader_options, reads_topic
 from normalize.kafka.topics import UNKNOWN_IDS, TopicDescriber, TopicMonitor, describer
+from normalize.monitoring.watch import Notice, log
 from normalize.spark_versions import check_files, check_kafka_source, check_version, load_kafka
 
 from .batches import Batch, running_batch, seconds_since_commit
@@ -29,8 +29,6 @@ from .resync_state import Offsets, offsets_between
 from .route import RECORD_DDL
 from .schema_store import SchemaStore
 from .targets import TableTarget
-
-_log = logging.getLogger("normalize")
 
 
 @dataclass(frozen=True)
@@ -188,7 +186,6 @@ class KnownTopics:
     _seen: set[str] = field(default_factory=set)
     _batch: Batch | None = None
     _kept: QueryFacts | None = None
-    _warned: bool = False
     _lock: Lock = field(default_factory=Lock, repr=False)
 
     def __call__(self, topics: set[str]) -> Mapping[str, TopicDescription]:
@@ -212,9 +209,9 @@ class KnownTopics:
             ):
                 return self.monitor.described
             described = self.monitor(topics - self._seen)
-            if self.monitor.problem and not self._warned:
-                self._warned = True
-                _log.warning("%s %s", UNKNOWN_IDS, self.monitor.problem)
+            if self.monitor.problem:
+                text = f"{UNKNOWN_IDS} {self.monitor.problem}"
+                log([Notice((f"{self.store.query_file} ids",), text)])
             if self._batch is None:
                 self.monitor.warn_of_lost_deletes(
                     seconds_since_commit(self.spark, batch), tombstones=self.tombstones

@@ -60,10 +60,10 @@ from normalize.core.records import KafkaRecord, header_lists, header_pairs
 from normalize.decode.columnar import reads_as_declared
 from normalize.decode.columnar.messages import names_reader
 from normalize.kafka.dead_letter import send
+from normalize.spark.packed import packed_batches, values_of
 from normalize.worker import worker
 
 from .changes import TableDecoder
-from .packed import packed_batches, values_of
 from .table_options import Selection
 
 RECORD_DDL = (

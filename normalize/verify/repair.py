@@ -16,8 +16,8 @@ from cdc_formats.errors import ArgumentError
 from cdc_formats.values.schema import backquoted
 from normalize.change_feed import CHANGE_TYPE
 from normalize.core.output import ROW_KIND
+from normalize.spark.plans import computed, count
 from normalize.tables.apply import apply_batch
-from normalize.tables.latest import computed, count
 from normalize.tables.table_options import DELETED_AT
 from normalize.tables.table_spec import START_AT
 from normalize.tables.targets import TableTarget

@@ -31,7 +31,6 @@ from cdc_formats.errors import ArgumentError, SchemaError, refuse
 from cdc_formats.values.schema import backquoted
 from normalize.arguments import check_choice
 from normalize.core.output import ROW_KIND
-from normalize.monitoring.progress import WRITERS
 from normalize.spark.files import Files
 from normalize.spark.memory import available_memory
 from normalize.spark.plans import delta_snapshot, estimated_bytes, in_utc
@@ -41,7 +40,6 @@ from normalize.tables.batches import (
     Record,
     is_repeat,
     log_repeat,
-    show_in_checkpoint,
     version_of,
 )
 from normalize.tables.commits import ACCEPTED, TableState
@@ -214,34 +212,32 @@ class DeltaTarget(LakeTarget):
         )
 
     @classmethod
-    def generated_columns(cls, layout: Layout) -> list[str]:
+    def clauses(cls, layout: Layout) -> tuple[list[str], str]:
         of = [(each, *GENERATED[each.transform]) for each in layout.partition_by if each.transform]
-        return [
+        generated = [
             f"{backquoted(each.generated)} {kind} GENERATED ALWAYS AS "
             f"({expression.format(backquoted(each.column))})"
             for each, kind, expression in of
         ]
-
-    @classmethod
-    def clauses(cls, layout: Layout) -> str:
         names = ", ".join(backquoted(each.generated or each.column) for each in layout.partition_by)
         clustered = ", ".join(map(backquoted, layout.cluster_by))
-        return (f" PARTITIONED BY ({names})" if names else "") + (
+        return generated, (f" PARTITIONED BY ({names})" if names else "") + (
             f" CLUSTER BY ({clustered})" if clustered else ""
         )
 
     def differences(self, layout: Layout, stored: StoredLayout) -> list[str]:
+        partitions, order, properties = stored
         alter = f"ALTER TABLE {self.sql_name}"
         names = [each.generated or each.column for each in layout.partition_by]
         statements = []
-        if in_lower(names) not in ([], in_lower(stored.partition_by)):
+        if in_lower(names) not in ([], in_lower(partitions)):
             statements = [
                 "no statement changes the partitions of a Delta table, which are "
-                f"({', '.join(stored.partition_by)}): write a new table in a query of its own"
+                f"({', '.join(partitions)}): write a new table in a query of its own"
             ]
-        elif in_lower(layout.cluster_by) not in ([], in_lower(stored.cluster_by)):
+        elif in_lower(layout.cluster_by) not in ([], in_lower(order)):
             statements = [f"{alter} CLUSTER BY ({', '.join(map(backquoted, layout.cluster_by))})"]
-        return [*statements, *other_properties(layout, stored, alter)]
+        return [*statements, *other_properties(layout, properties, alter)]
 
 
 class _ForSparkError(Exception):
@@ -283,8 +279,7 @@ class DeltaSink(LakeSink):
 
     def _stored_layout(self) -> StoredLayout:
         (detail,) = self.spark.sql(f"DESCRIBE DETAIL {self.table.sql_name}").collect()
-        names = "partitionColumns", "clusteringColumns", "properties"
-        return StoredLayout(*(detail[name] for name in names))
+        return detail["partitionColumns"], detail["clusteringColumns"], detail["properties"]
 
     def _require_names(self, fields: Sequence[StructField], layout: Layout | None) -> None:
         default = "none"
@@ -439,7 +434,7 @@ class DeltaSink(LakeSink):
         except Exception as error:
             text = " ".join(str(error).split())[:200]
             raise _ForSparkError(f"it cannot open the table ({text})") from None
-        _require_none(delta_rs.unsupported(table) or _other_types(table, spec))
+        _require_none(next(delta_rs.unsupported(table), "") or _other_types(table, spec))
         return table
 
     def _unsuitable(self) -> str:
@@ -504,11 +499,6 @@ class DeltaSink(LakeSink):
             _log.info("%s is written by %s: %s", self.table, writer, reason)
             self.show(Written(writer, reason))
 
-    def show(self, written: Written) -> None:
-        super().show(written)
-        name, batch = self.table.sql_name, self.batch()
-        show_in_checkpoint(self.spark, batch, WRITERS, name, **written._asdict())
-
     # ----------------------------------------------------------------------------------------------
     # what delta-rs damaged in earlier versions of this library
 
@@ -543,9 +533,9 @@ class DeltaSink(LakeSink):
             return ""
         columns = ", ".join(f"{name} ({count} files)" for name, count in wrong.items())
         return columns and (
-            f"delta-rs has written wrong statistics of {columns}, in an earlier version of this "
-            "library, so that MERGE and filters do not see rows: stop the query, run OPTIMIZE "
-            f"{self.table.sql_name} ZORDER BY ({backquoted(key)}), and then cdc maintain --check, "
+            f"delta-rs has written wrong statistics of {columns}, in another program or an earlier "
+            "version of this library, so that MERGE and filters do not see rows: stop the query, run "
+            f"OPTIMIZE {self.table.sql_name} ZORDER BY ({backquoted(key)}), and then cdc maintain --check, "
             "which counts doubled keys"
         )
 

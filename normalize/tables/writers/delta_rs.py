@@ -201,12 +201,8 @@ def _mounted(location: str) -> str:
     return types[max((each for each in types if folder.is_relative_to(each)), key=len)]
 
 
-def unsupported(table: DeltaTable) -> str:
-    """Return what delta-rs is not known to write of a table; empty if nothing."""
-    return next(_obstacles(table), "")
-
-
-def _obstacles(table: DeltaTable) -> Iterator[str]:
+def unsupported(table: DeltaTable) -> Iterator[str]:
+    """Yield what delta-rs is not known to write of a table."""
     # The protocol comes first: delta-rs may not read the schema of a newer one.
     protocol = table.protocol()
     features = {*(protocol.reader_features or ()), *(protocol.writer_features or ())}
@@ -322,8 +318,9 @@ def unwritable(table: DeltaTable, changes: pa.Table) -> str:
 def wrong_statistics(table: DeltaTable, options: Mapping[str, str]) -> dict[str, int]:
     """Return how many files have wrong statistics in the log, for each such DECIMAL column.
 
-    An earlier version of this library let delta-rs write them, as 64-bit floats. A MERGE or a
-    filter, also of Spark, skips such a file although it has the row.
+    delta-rs writes them as 64-bit floats, also in its newest version 1.6.6: in another program, and
+    in an earlier version of this library. A MERGE or a filter, also of Spark, skips such a file
+    although it has the row.
 
     Parameters
     ----------

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from pyspark.sql import SparkSession
-from pyspark.sql.types import DataType, DecimalType, StructField
+from pyspark.sql.types import DecimalType, StructField
 
 from cdc_formats.errors import SchemaError, refuse
 from cdc_formats.values.schema import backquoted
@@ -60,9 +60,9 @@ class IcebergTarget(LakeTarget):
                 raise
 
     @classmethod
-    def clauses(cls, layout: Layout) -> str:
+    def clauses(cls, layout: Layout) -> tuple[list[str], str]:
         names = ", ".join(each.iceberg() for each in layout.partition_by)
-        return f" PARTITIONED BY ({names})" if names else ""
+        return [], f" PARTITIONED BY ({names})" if names else ""
 
     @classmethod
     def properties(cls, layout: Layout, kinds: Collection[str]) -> dict[str, str]:
@@ -70,10 +70,11 @@ class IcebergTarget(LakeTarget):
         return {**version, **dict(layout.properties)}
 
     def differences(self, layout: Layout, stored: StoredLayout) -> list[str]:
+        partitions, order, properties = stored
         fields = {_plain(each.iceberg()): each.iceberg() for each in layout.partition_by}
-        has = {_plain(each): each for each in stored.partition_by if fields}
+        has = {_plain(each): each for each in partitions if fields}
         alter = f"ALTER TABLE {self.sql_name}"
-        is_ordered = in_lower(layout.cluster_by) in ([], in_lower(stored.cluster_by))
+        is_ordered = in_lower(layout.cluster_by) in ([], in_lower(order))
         return [
             *(f"{alter} DROP PARTITION FIELD {has[each]}" for each in has.keys() - fields),
             *(
@@ -82,7 +83,7 @@ class IcebergTarget(LakeTarget):
                 if each not in has
             ),
             *([] if is_ordered else self.after_create(layout)),
-            *other_properties(layout, stored, alter),
+            *other_properties(layout, properties, alter),
         ]
 
     def after_create(self, layout: Layout) -> list[str]:
@@ -101,7 +102,16 @@ class IcebergSink(LakeSink):
         return True
 
     def widen(self, old: StructField, new: StructField, *, in_key: bool) -> list[str]:
-        return [self.altered_type(new)] if _widens(old.dataType, new.dataType) else []
+        # Iceberg keeps a decimal's scale, and changes no date and no integer into another kind of
+        # type.
+        kind, wide = old.dataType, new.dataType
+        has_statement = (
+            kind.scale == wide.scale
+            if isinstance(kind, DecimalType) and isinstance(wide, DecimalType)
+            else wide.simpleString() == "bigint"
+            and kind.simpleString() in ("tinyint", "smallint", "int")
+        )
+        return [self.altered_type(new)] if has_statement else []
 
     def _stored_layout(self) -> StoredLayout:
         properties = properties_of(self.spark, self.table)
@@ -119,7 +129,7 @@ class IcebergSink(LakeSink):
             for each, text in after
             if each and not each.startswith("#")
         ]
-        return StoredLayout(partitions, order.split(", "), properties)
+        return partitions, order.split(", "), properties
 
     def _require_names(self, fields: Sequence[StructField], layout: Layout | None) -> None:
         refuse(
@@ -158,16 +168,6 @@ class IcebergSink(LakeSink):
 
     def drop(self) -> None:
         self.spark.sql(f"DROP TABLE IF EXISTS {self.table.sql_name} PURGE")
-
-
-def _widens(old: DataType, new: DataType) -> bool:
-    """Return whether Iceberg has a statement for a wider type.
-
-    Iceberg keeps a decimal's scale, and changes no date and no integer into another kind of type.
-    """
-    if isinstance(old, DecimalType) and isinstance(new, DecimalType):
-        return old.scale == new.scale
-    return new.simpleString() == "bigint" and old.simpleString() in ("tinyint", "smallint", "int")
 
 
 def _plain(field: str) -> str:

@@ -29,10 +29,18 @@ from cdc_formats.errors import ArgumentError, SchemaError, printable, refuse
 from cdc_formats.values.schema import backquoted, name_parts
 from normalize.core.output import ROW_KIND
 from normalize.dataframe import type_ddl
+from normalize.monitoring.progress import WRITERS
 from normalize.monitoring.watch import Notice, log
 from normalize.spark.sessions import copy_of, is_connect, java_causes, java_text, spark_error_types
 from normalize.spark_versions import package
-from normalize.tables.batches import Batch, Record, is_repeat, log_repeat, running_batch
+from normalize.tables.batches import (
+    Batch,
+    Record,
+    is_repeat,
+    log_repeat,
+    running_batch,
+    show_in_checkpoint,
+)
 from normalize.tables.commits import OwnCommits, TableState
 from normalize.tables.expressions import DELETED_PROPERTY
 from normalize.tables.layout import NO_LAYOUT, Layout, StoredLayout, sql_literal, sql_property
@@ -128,14 +136,9 @@ class LakeTarget(TableTarget):
         return copy_of(spark)
 
     @classmethod
-    def generated_columns(cls, layout: Layout) -> list[str]:
-        """Return the definitions of the columns that a layout adds."""
-        return []
-
-    @classmethod
     @abstractmethod
-    def clauses(cls, layout: Layout) -> str:
-        """Return the clauses of ``CREATE TABLE`` for a layout, which follow the provider."""
+    def clauses(cls, layout: Layout) -> tuple[list[str], str]:
+        """Return the definitions of the columns that a layout adds, and what follows the provider."""
 
     @classmethod
     def properties(cls, layout: Layout, kinds: Collection[str]) -> dict[str, str]:
@@ -331,8 +334,9 @@ class LakeSink(Sink):
                 self.show(self.written._replace(reason=reason))
 
     def show(self, written: Written) -> None:
-        """Remember which writer merged the changes, and why."""
-        self.written = written
+        """Remember which writer merged the changes, and why, also for ``cdc status``."""
+        self.written, name = written, self.table.sql_name
+        show_in_checkpoint(self.spark, self.batch(), WRITERS, name, **written._asdict())
 
     def _write(self, latest: DataFrame | ArrowRows, spec: TableSpec, batch: Batch | None) -> None:
         """Run Spark's ``MERGE``, whose commit carries the micro-batch, unless the table has it."""
@@ -636,13 +640,11 @@ def create_statement(
     >>> print(create_statement(IcebergTarget("lake.db.orders"), fields))
     CREATE TABLE IF NOT EXISTS `lake`.`db`.`orders` (`id` int, `doc` variant) USING iceberg TBLPROPERTIES ('format-version' = '3')
     """
-    definitions = [
-        *(column_definition(field, table) for field in fields),
-        *table.generated_columns(layout),
-    ]
+    added, clauses = table.clauses(layout)
+    definitions = [*(column_definition(field, table) for field in fields), *added]
     created = (
         f"CREATE TABLE IF NOT EXISTS {table.sql_name} ({', '.join(definitions)}) USING "
-        f"{table.provider}{table.clauses(layout)}"
+        f"{table.provider}{clauses}"
     )
     properties = table.properties(layout, _kinds(fields))
     if deleted_column is not None:

@@ -10,10 +10,9 @@ from pyspark.sql import DataFrame, SparkSession
 
 from normalize import ChangelogNormalize, LocalKafka, from_kafka_changelog
 from normalize.core.arrow import spark_type
-from normalize.dataframe import table_columns
+from normalize.dataframe import ChangeOrderError, table_columns
 from normalize.monitoring.explain_error import explain_error
 from normalize.tables.apply import apply_batch
-from normalize.tables.latest import ChangeOrderError
 from tests.support.databases import Message, debezium
 from tests.support.replay.comparing import assert_truth
 from tests.support.replay.replaying import Replay, Row, read_recording

@@ -12,7 +12,7 @@ from pyspark.sql.types import StructType
 from cdc_formats.errors import ChangelogError
 from normalize import ChangelogNormalize, DeadLetter, DeltaTarget, apply_changes, decode_changelog
 from normalize.checkpoint.read_state import read_state
-from normalize.tables.latest import ChangeOrderError
+from normalize.dataframe import ChangeOrderError
 from tests.support.events import A0, A1, HISTORY, event, row
 from tests.support.frames import (
     A0_MESSAGE,

@@ -16,8 +16,9 @@ from pyspark.sql import DataFrame, SparkSession
 
 from cdc_formats.errors import ArgumentError, MissingFieldError, SchemaError
 from normalize import aggregate_changes, from_kafka_changelog, signed_count
+from normalize.dataframe import ChangeOrderError, require_arrival_order
 from normalize.tables.apply import apply_batch
-from normalize.tables.latest import ChangeOrderError, check, last_changes, require_arrival_order
+from normalize.tables.latest import check, last_changes
 from normalize.tables.targets import TargetError
 from tests.support.pages import PAGES, blocks
 from tests.support.sinking import STORY, NewSink, changelog, random_changelog

@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 import pytest
 from pyspark.sql import SparkSession
 
+from normalize.dataframe import ChangeOrderError
 from normalize.tables.apply import apply_batch
-from normalize.tables.latest import ChangeOrderError
 from tests.support.examples import examples
 from tests.support.sinking import NewSink, changelog
 

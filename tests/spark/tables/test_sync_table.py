@@ -17,10 +17,10 @@ from cdc_formats.values.schema import columns
 from normalize import DeltaTarget
 from normalize.decode.plan import DecodePlan
 from normalize.monitoring.explain_error import explain_error
+from normalize.spark.plans import computed, count
 from normalize.tables.batches import Batch, Record
 from normalize.tables.changes import ChangeOptions, changes_on_spark
 from normalize.tables.job import ROUTED_COLUMNS
-from normalize.tables.latest import computed, count
 from normalize.tables.route import RECORD_DDL
 from normalize.tables.table_options import TableOptions
 from tests.support.databases import maxwell

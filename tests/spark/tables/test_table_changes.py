@@ -133,7 +133,7 @@ def test_what_is_found_is_the_same_on_the_driver_and_on_spark(spark: SparkSessio
             ("-D", 1),
         ]
         outcomes.append((result.counts["TYPE_CONVERSION"], result.rows, result.stamps))
-    assert outcomes == [(2, 2, (1_000, 1_004))] * 3
+    assert outcomes == [(2, 2, [1_000, 1_004])] * 3
 
 
 def each_way(

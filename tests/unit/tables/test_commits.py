@@ -22,7 +22,6 @@ from normalize.tables.commits import (
     Commit,
     LogEntry,
     OwnCommits,
-    OwnSnapshots,
     Snapshot,
     TableState,
     whole_versions,
@@ -154,6 +153,11 @@ def test_record_of_a_table_that_its_owner_accepts(accepted: str | None, name: st
     assert commits.application(NOW) == name
 
 
+def state_of(newest: Snapshot | None, reached: Snapshot | None) -> TableState:
+    """The state of an Iceberg table."""
+    return TableState("id", 13, "", None, {}.get, newest, reached)
+
+
 def own(sequence: int, number: int) -> Snapshot:
     """A snapshot that carries a micro-batch."""
     return Snapshot(100 + sequence, sequence, 99 + sequence, record(number))
@@ -187,7 +191,7 @@ REPLACED = Snapshot(112, 12, None)
 def test_snapshots_that_have_the_last_commit(
     newest: Snapshot | None, reached: Snapshot | None, lack: bool | None
 ) -> None:
-    assert OwnSnapshots(newest, reached).lack(KEPT, 7) is lack
+    assert state_of(newest, reached).lack(KEPT, 7) is lack
 
 
 @pytest.mark.parametrize(
@@ -203,9 +207,9 @@ def test_snapshots_that_have_the_last_commit(
 def test_snapshots_that_the_owner_accepts(
     newest: Snapshot, reached: Snapshot, accepted: int, lack: bool
 ) -> None:
-    assert OwnSnapshots(newest, reached).lack(KEPT, 7, accepted) is lack
+    assert state_of(newest, reached).lack(KEPT, 7, accepted) is lack
     # A checkpoint that was set back repeats the micro-batch.
-    assert OwnSnapshots(newest, OLDER_OWN).lack(KEPT, 6, newest.sequence) is False
+    assert state_of(newest, OLDER_OWN).lack(KEPT, 6, newest.sequence) is False
 
 
 # --------------------------------------------------------------------------------------------------

@@ -1,6 +1,7 @@
 """delta-rs on tables without Spark: which it writes, what it records, and what it says of errors."""
 
 import json
+import time
 from collections.abc import Iterator
 from decimal import Decimal
 from pathlib import Path
@@ -19,7 +20,7 @@ from cdc_formats.errors import ArgumentError
 from normalize import DeltaTarget
 from normalize.spark.memory import memory_left
 from normalize.tables.latest import check_rows, last_rows
-from normalize.tables.maintenance import Maintainer
+from normalize.tables.maintenance import maintained
 from normalize.tables.merge import merge_plan
 from normalize.tables.table_options import Maintenance
 from normalize.tables.targets import ConflictError, RefusedError, TargetError
@@ -95,7 +96,7 @@ def test_a_table_with_a_feature_that_no_test_proves_is_not_written(
         readerFeatures=of_readers,
         writerFeatures=["invariants", feature],
     )
-    assert delta_rs.unsupported(of) == f"it has the feature {feature}"
+    assert next(delta_rs.unsupported(of)) == f"it has the feature {feature}"
 
 
 def test_a_table_that_is_written_and_one_that_is_append_only(tmp_path: Path) -> None:
@@ -104,7 +105,7 @@ def test_a_table_that_is_written_and_one_that_is_append_only(tmp_path: Path) -> 
         ("b", {"delta.appendOnly": "true"}, "it is append-only"),
     ):
         of = table(tmp_path / folder, configuration=configuration)
-        assert delta_rs.unsupported(of) == reason
+        assert next(delta_rs.unsupported(of), "") == reason
 
 
 def test_a_commit_records_its_transaction_and_a_later_one_of_the_same_fails(tmp_path: Path) -> None:
@@ -146,7 +147,8 @@ def test_a_table_that_is_partitioned_by_a_type_of_other_text_is_left_to_spark(
     ):
         path = str(tmp_path / str(kind).partition("[")[0])
         schema = pa.schema([COLUMNS[0], ("name", kind)])
-        assert delta_rs.unsupported(DeltaTable.create(path, schema, partition_by="name")) == reason
+        table = DeltaTable.create(path, schema, partition_by="name")
+        assert next(delta_rs.unsupported(table), "") == reason
 
 
 def bounds(of: DeltaTable) -> dict[str, Any]:
@@ -337,13 +339,13 @@ def test_a_failure_is_a_warning_and_is_tried_again_at_the_interval(
 ) -> None:
     table: Any = Unreachable()
     spark: Any = SimpleNamespace(sparkContext=SimpleNamespace(getLocalProperty=lambda name: None))
-    maintainer = Maintainer()
-    maintainer(spark, table, Maintenance(every="1 hour"))
+    last = start = time.monotonic()
+    assert maintained(spark, table, Maintenance(every="1 hour"), last) == start
     assert table.tried == 0
     for _ in range(2):
-        maintainer(spark, table, Maintenance(every="0 seconds"))
-    assert table.tried == 2
-    maintainer(spark, table, Maintenance(every="1 hour"))
+        last = maintained(spark, table, Maintenance(every="0 seconds"), last)
+    assert (table.tried, last > start) == (2, True)
+    assert maintained(spark, table, Maintenance(every="1 hour"), last) == last
     assert table.tried == 2
     assert caplog.messages[0] == ("`orders`: the maintenance failed: [TARGET] it cannot be reached")
 

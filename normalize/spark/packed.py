@@ -15,8 +15,8 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, functions as F
 from pyspark.sql.types import BinaryType, LongType, StructField, StructType
 
-from normalize.spark.plans import arriving
-from normalize.spark.sessions import most_collected
+from .plans import arriving
+from .sessions import most_collected
 
 Pass = Callable[[Iterator[pa.RecordBatch]], Iterable[pa.RecordBatch]]
 """What a task computes of its batches."""
