@@ -10,9 +10,8 @@ Examples
 +U (1, 'bike')
 """
 
-from cdc_formats.values.handling import Handling
 from cdc_formats.values.json_reader import read_json, read_object
-from cdc_formats.values.schema import ABSENT, Column, SqlType, columns, to_ddl
+from cdc_formats.values.schema import ABSENT, Column, Handling, SqlType, columns, to_ddl
 from cdc_formats.values.types import to_python
 
 from .decoder import Decoder

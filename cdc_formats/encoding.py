@@ -10,10 +10,17 @@ from typing import Any
 from cdc_formats.decoding.envelope import Envelope
 from cdc_formats.decoding.rows import RowConverter, key_indices
 from cdc_formats.values.equality import equal
-from cdc_formats.values.handling import ConversionError, Converter, Handling
 from cdc_formats.values.json_reader import fields_of, json_bytes
 from cdc_formats.values.numbers import FLOAT_TYPES
-from cdc_formats.values.schema import Column, SqlType, columns as to_columns, leaves
+from cdc_formats.values.schema import (
+    Column,
+    ConversionError,
+    Converter,
+    Handling,
+    SqlType,
+    columns as to_columns,
+    leaves,
+)
 from cdc_formats.values.types import writer
 
 from .errors import EncodeError, FormatOptionError
@@ -104,7 +111,7 @@ class RowWriter:
         """
         cells = zip(self.names, self.writers, self._differ, before, row, strict=True)
         return self._object(
-            [(name, write, was) for name, write, differ, was, now in cells if differ(was, now)],
+            ((name, write, was) for name, write, differ, was, now in cells if differ(was, now)),
             path,
         )
 

@@ -195,14 +195,7 @@ class DecodeError(ChangelogError, ValueError):
         bare: str = "",
     ) -> None:
         super().__init__(reason, path, field, where, excerpt, bare)
-        self.reason, self.path, self.field, self.where, self.excerpt, self.bare = (
-            reason,
-            path,
-            field,
-            where,
-            excerpt,
-            bare,
-        )
+        self.reason, self.path, self.field, self.where, self.excerpt, self.bare = self.args
 
     def at(
         self, *, path: str = "", field: str = "", where: str = "", excerpt: str = ""
@@ -304,8 +297,7 @@ def excerpt_of(message: bytes | None) -> str:
     """
     if not message:
         return ""
-    head = bytes(memoryview(message)[:EXCERPT_BYTES])
-    text = repr(head)
+    text = repr(bytes(memoryview(message)[:EXCERPT_BYTES]))
     # Every byte may become four characters (\\xff): limit the text too.
     return text if len(text) <= EXCERPT_BYTES + 3 else text[:EXCERPT_BYTES] + "...'"
 
@@ -318,17 +310,21 @@ def clip(text: str, most: int = 160) -> str:
 # --------------------------------------------------------------------------------------------------
 # The command that installs an optional package which is missing
 
-_EXTRAS = {
-    "spark": ("pandas", "py4j", "pyarrow", "pyspark"),
-    "kafka": ("confluent_kafka",),
-    "cli": ("rich", "typer"),
-    "run": ("yaml",),
-    "capture": ("connectorx", "pymysql", "pymysqlreplication"),
-    "avro": ("fastavro", "polars"),
-    "metrics": ("prometheus_client",),
+_EXTRA_OF = {
+    module: extra
+    for extra, modules in (
+        {
+            "spark": ("pandas", "py4j", "pyarrow", "pyspark"),
+            "kafka": ("confluent_kafka",),
+            "cli": ("rich", "typer"),
+            "run": ("yaml",),
+            "capture": ("connectorx", "pymysql", "pymysqlreplication"),
+            "avro": ("fastavro", "polars"),
+            "metrics": ("prometheus_client",),
+        }
+    ).items()
+    for module in modules
 }
-"""The extras of the distribution, with the modules that they install."""
-_EXTRA_OF = {module: extra for extra, modules in _EXTRAS.items() for module in modules}
 
 
 def missing_dependency(error: ImportError, extras: str = "") -> ImportError:

@@ -152,8 +152,7 @@ def claims_of(identifier: str) -> list[str]:
     if identifier in registered:
         return [_path(registered[identifier])]
     installed = {point.value for point in _installed().get(identifier, ())}
-    built_in = {BUILT_IN[identifier]} if identifier in BUILT_IN else set[str]()
-    return sorted(installed | built_in)
+    return sorted(installed | ({BUILT_IN[identifier]} if identifier in BUILT_IN else set()))
 
 
 def _path(cls: type) -> str:

@@ -24,8 +24,6 @@ from .registry_options import RegistryOptions
 
 MOST_ANSWER_BYTES = 16 * 2**20
 """The most bytes of a registry's answer, decompressed. Schemas are far smaller."""
-_NOT_FOUND = (40400, 40401, 40402, 40403)
-_INSTALL = "pip install 'pyspark-kafka-changelog[avro]'"
 
 
 def configuration(options: RegistryOptions) -> dict[str, Any]:
@@ -87,7 +85,7 @@ class ConfluentClient(RegistryClient[Any]):
             from confluent_kafka.schema_registry import SchemaRegistryClient
         except ImportError as error:
             raise MissingDependencyError(
-                f"a schema registry needs {error.name}: {_INSTALL}"
+                f"a schema registry needs {error.name}: pip install 'pyspark-kafka-changelog[avro]'"
             ) from error
         try:
             self.confluent = SchemaRegistryClient.new_client(configuration(options))
@@ -179,7 +177,7 @@ class ConfluentClient(RegistryClient[Any]):
             status, text = error.http_status_code, str(error.error_message)[:MOST_TEXT]
             if status in BUSY:
                 return None, f"status {status}, {text}"
-            if status == 404 and error.error_code in _NOT_FOUND:
+            if status == 404 and error.error_code in (40400, 40401, 40402, 40403):
                 return None, ""
             raise self._refused(what, status, text) from None
         except _TooLargeError:

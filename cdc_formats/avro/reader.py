@@ -51,11 +51,19 @@ from cdc_formats.errors import MalformedMessageError, WriterSchemaError
 from cdc_formats.values.binary import UNDECLARED_BINARY
 from cdc_formats.values.connect_schema import CONNECT, EPOCH_UNITS
 from cdc_formats.values.equality import sorted_entries
-from cdc_formats.values.handling import Converter, Handling, null_or, refuse, same
 from cdc_formats.values.json_reader import json_text
 from cdc_formats.values.nested import nested_converter
 from cdc_formats.values.numbers import INTEGER_BITS, decimal_text, scaled, shortest
-from cdc_formats.values.schema import ABSENT, Column, SqlType
+from cdc_formats.values.schema import (
+    ABSENT,
+    Column,
+    Converter,
+    Handling,
+    SqlType,
+    null_or,
+    refuse,
+    same,
+)
 from cdc_formats.values.text import TEXT_TYPES
 from cdc_formats.values.times import (
     EPOCH_TYPES,
@@ -143,8 +151,9 @@ class AvroSchema:
             # A record of one field has the same bytes as the field, and can be parsed with its
             # named types for any type of the field.
             fields = [{"name": "value", "type": without_logical_types(schema)}]
-            alone = {"type": "record", "name": "cdc_formats.Alone", "fields": fields}
-            self._raw = parse_schema(alone, raw_names)
+            self._raw = parse_schema(
+                {"type": "record", "name": "cdc_formats.Alone", "fields": fields}, raw_names
+            )
         except WriterSchemaError:
             raise
         except (SchemaParseException, ValueError, KeyError, TypeError, RecursionError) as error:
@@ -164,8 +173,19 @@ class AvroSchema:
         stream = BytesIO(data)
         try:
             record: Any = self._read(stream, self._raw, None)
+        except UnicodeDecodeError as error:
+            raise MalformedMessageError(
+                f"not Avro of this schema: a string is not UTF-8 ({error.reason} at its byte "
+                f"{error.start})"
+            ) from None
+        except (EOFError, struct.error):
+            raise MalformedMessageError(
+                "not Avro of this schema: the bytes end before the value does"
+            ) from None
         except _FAILURES as error:
-            raise _malformed(error) from None
+            raise MalformedMessageError(
+                f"not Avro of this schema: {type(error).__name__}"
+            ) from None
         if stream.tell() != len(data):
             raise MalformedMessageError(
                 f"{len(data) - stream.tell()} bytes are left over after the Avro of this schema"
@@ -268,17 +288,6 @@ class AvroSchema:
         return weight
 
 
-def _malformed(error: Exception) -> MalformedMessageError:
-    if isinstance(error, UnicodeDecodeError):
-        return MalformedMessageError(
-            f"not Avro of this schema: a string is not UTF-8 ({error.reason} at its byte "
-            f"{error.start})"
-        )
-    if isinstance(error, (EOFError, struct.error)):
-        return MalformedMessageError("not Avro of this schema: the bytes end before the value does")
-    return MalformedMessageError(f"not Avro of this schema: {type(error).__name__}")
-
-
 def without_logical_types(avro: Any) -> Any:
     """Return the schema without logical types: its values are plain numbers and bytes."""
     if isinstance(avro, dict):
@@ -319,14 +328,12 @@ def plain(schema: AvroSchema, avro: Type) -> Converter:
 def _plain_record(schema: AvroSchema, record: Type) -> Converter:
     # Compile once for each name: a type that occurs twice on each of 20 levels would be compiled a
     # million times.
-    made = schema.plain_records.get(record["name"])
-    if made is not None:
-        return made
-    fields = {name: null_or(plain(schema, of)) for name, of in schema.fields(record).items()}
-    made = schema.plain_records[record["name"]] = lambda values: {
-        name: to(values[name]) for name, to in fields.items()
-    }
-    return made
+    if record["name"] not in schema.plain_records:
+        fields = {name: null_or(plain(schema, of)) for name, of in schema.fields(record).items()}
+        schema.plain_records[record["name"]] = lambda values: {
+            name: to(values[name]) for name, to in fields.items()
+        }
+    return schema.plain_records[record["name"]]
 
 
 def _union(schema: AvroSchema, union: Type, of: Callable[[Type], Converter]) -> Converter:
@@ -545,8 +552,7 @@ def _of_integer(avro: Type, sql_type: SqlType, handling: Handling) -> Converter 
         return _refuser(sql_type, "it is a time, not a date")
     to = converter(sql_type, replace(handling, decimal="string", time="isostring", epoch_unit=unit))
     # Some nanoseconds are no time (PostgreSQL's infinities).
-    fast = sql_type.name in TIMESTAMP_TYPES and unit in ("ms", "us")
-    return _of_stamp(to, unit) if fast and unit else to
+    return _of_stamp(to, unit) if sql_type.name in TIMESTAMP_TYPES and unit in ("ms", "us") else to
 
 
 def _of_stamp(to: Converter, unit: str) -> Converter:
@@ -584,7 +590,7 @@ def _of_bytes(avro: Type, sql_type: SqlType, handling: Handling) -> Converter | 
     if avro["type"] == "fixed" and avro.get("logicalType") == "duration" and avro["size"] == 12:
 
         def convert(raw: bytes) -> int:
-            months, days, millis = _DURATION.unpack(raw)
+            months, days, millis = struct.unpack("<III", raw)
             micros: int = (days * 86_400_000 + millis) * 1000
             if months:
                 raise refuse(sql_type, f"{months} months", "a month has no length")
@@ -629,9 +635,6 @@ def _of_decimal(sql_type: SqlType, handling: Handling) -> Converter:
     if sql_type.name in TEXT_TYPES:
         return lambda value: f"{value:f}"
     return converter(sql_type, handling)
-
-
-_DURATION = struct.Struct("<III")
 
 
 def _of_text(avro: Type, sql_type: SqlType, handling: Handling) -> Converter | None:

@@ -12,8 +12,6 @@ from cdc_formats.errors import FormatOptionError, MissingDependencyError, refuse
 
 GLUE = "glue://"
 """The beginning of the URL of AWS Glue's registries; a region follows."""
-_GLUE_URL = re.compile(GLUE + "[a-z0-9-]*")
-_GLUE_OPTIONS = ("url", "retry_seconds")
 
 
 def require_fastavro(what: str) -> None:
@@ -67,8 +65,10 @@ class RegistryOptions:
 
     def __post_init__(self) -> None:
         urls = [part.strip() for part in self.url.split(",")] if self.url else []
-        begins = ("http://", "https://", "mock://", GLUE)
-        other = next((url for url in urls if not url.startswith(begins)), None)
+        other = next(
+            (url for url in urls if not url.startswith(("http://", "https://", "mock://", GLUE))),
+            None,
+        )
         users = {unquote(urlsplit(url).netloc.rpartition("@")[0]) for url in urls if other is None}
         user, *more = sorted({*users, self.basic_auth_user_info or ""} - {""}) or (None,)
         refuse(
@@ -93,23 +93,20 @@ class RegistryOptions:
         }
         for name, value in read.items():
             object.__setattr__(self, name, value)
-        if self.is_glue:
-            self._check_glue()
-
-    def _check_glue(self) -> None:
         unused = [
             option.name
             for option in fields(RegistryOptions)
-            if option.name not in _GLUE_OPTIONS and getattr(self, option.name) != option.default
+            if option.name not in ("url", "retry_seconds")
+            and getattr(self, option.name) != option.default
         ]
         refuse(
             (
-                not _GLUE_URL.fullmatch(self.url),
+                self.is_glue and not re.fullmatch(GLUE + "[a-z0-9-]*", self.url),
                 f"url {self.url!r} is not AWS Glue's: it must be glue:// and one region, such as "
                 "'glue://eu-central-1'",
             ),
             (
-                unused,
+                self.is_glue and unused,
                 f"{', '.join(unused)} cannot be combined with glue://, whose login is that of "
                 "AWS's own chain (the environment, a profile or a role): remove them",
             ),

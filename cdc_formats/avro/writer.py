@@ -15,10 +15,9 @@ from io import BytesIO
 from typing import Any
 
 from cdc_formats.errors import SchemaError
-from cdc_formats.values.handling import Converter, Handling, refuse
-from cdc_formats.values.nested import NESTED_TYPES, part_writer
+from cdc_formats.values.nested import NESTED_TYPES, nested_writer
 from cdc_formats.values.numbers import unscaled_bytes
-from cdc_formats.values.schema import Column, SqlType, quote
+from cdc_formats.values.schema import Column, Converter, Handling, SqlType, quote, refuse
 from cdc_formats.values.text import TEXT_TYPES
 from cdc_formats.values.times import LOGICAL_TIMES, MICROS_PER_UNIT, unit_of_precision
 from cdc_formats.values.types import canonical_placeholder, without_placeholder
@@ -28,7 +27,6 @@ from .reader import without_logical_types
 RECORD = "org.apache.flink.avro.generated.record"
 """The name of a row's record, as in Flink."""
 
-_NAME = re.compile("[A-Za-z_][A-Za-z0-9_]*")
 _PLAIN = {
     "BOOLEAN": "boolean",
     "TINYINT": "int",
@@ -62,7 +60,7 @@ def record_schema(columns: Sequence[Column], name: str = RECORD) -> dict[str, An
     """
     fields = []
     for column in columns:
-        if not _NAME.fullmatch(column.name):
+        if not re.fullmatch("[A-Za-z_][A-Za-z0-9_]*", column.name):
             raise SchemaError(
                 f"{quote(column.name)} is not a valid Avro name: use only ASCII letters, digits "
                 "and `_`"
@@ -139,15 +137,7 @@ def _writer(sql_type: SqlType) -> Converter | None:
         return _time_writer(sql_type)
     if sql_type.name not in NESTED_TYPES:
         return None
-    inner = [part_writer(_writer(field.type)) for field in sql_type.fields]
-    if sql_type.name == "ARRAY":
-        return lambda values: [inner[0](value) for value in values]
-    if sql_type.name == "MAP":
-        return lambda entries: {key: inner[1](value) for key, value in entries}
-    names = [field.name for field in sql_type.fields]
-    return lambda values: {
-        name: to(value) for name, to, value in zip(names, inner, values, strict=True)
-    }
+    return nested_writer(sql_type, lambda column: _writer(column.type))
 
 
 def _time_writer(sql_type: SqlType) -> Converter:

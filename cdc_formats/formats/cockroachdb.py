@@ -61,9 +61,8 @@ from typing import Any, ClassVar
 import msgspec
 
 from cdc_formats.decoding.envelope import Codes, Envelope, RowKeys, text
-from cdc_formats.decoding.rows import RowConverter
+from cdc_formats.decoding.rows import RowConverter, row_struct
 from cdc_formats.decoding.scalar_reader import ScalarReader
-from cdc_formats.decoding.shapes import row_struct
 from cdc_formats.errors import DecodeError, MalformedMessageError, MissingFieldError, SchemaError
 from cdc_formats.events import (
     DELETE,
@@ -78,9 +77,8 @@ from cdc_formats.events import (
     hlc_position,
 )
 from cdc_formats.format import Format, MetadataColumn, table_filter
-from cdc_formats.values.handling import Handling
-from cdc_formats.values.json_reader import json_bytes, json_reader, read_part
-from cdc_formats.values.schema import ABSENT, Column
+from cdc_formats.values.json_reader import json_bytes, json_reader, read_members, read_part
+from cdc_formats.values.schema import ABSENT, Column, Handling
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -199,16 +197,12 @@ def _require_after(message: Any, kind: RowKind | Ignored | None) -> None:
         )
 
 
-_META = b'"__crdb__"'
-_members: Callable[[bytes], dict[str, Any]] = json_reader(dict[str, msgspec.Raw])
-
-
 def _wrapped(rows: RowConverter, value: bytes) -> bytes:
     """Return the wrapped message of a bare one, and any other message as it is."""
-    row = _members(value)
+    row = read_members(value)
     if "__crdb__" not in row:
         return value
-    meta = read_part(_members, bytes(row.pop("__crdb__")), "$.__crdb__")
+    meta = read_part(read_members, bytes(row.pop("__crdb__")), "$.__crdb__")
     if not row:
         return json_bytes(meta)
     needed = {rows.names[index] for index in rows.required} - {*rows.unique_key}
@@ -219,8 +213,7 @@ def _wrapped(rows: RowConverter, value: bytes) -> bytes:
             "the row that is never null as NOT NULL, or create the changefeed with envelope=wrapped",
             "$",
         )
-    is_delete = bool(values) and set(values) == {b"null"}
-    return json_bytes({**meta, "after": None if is_delete else row})
+    return json_bytes({**meta, "after": None if set(values) == {b"null"} else row})
 
 
 class _Reader(ScalarReader):
@@ -231,7 +224,9 @@ class _Reader(ScalarReader):
     ) -> Sequence[Event] | Ignored:
         if value is None:
             return Ignored.TOMBSTONE
-        message = self.message(_wrapped(self.rows, value) if _META in bytes(value) else value)
+        message = self.message(
+            _wrapped(self.rows, value) if b'"__crdb__"' in bytes(value) else value
+        )
         if message.after is None:
             # The key of a sample's message has no names.
             return (

@@ -57,6 +57,8 @@ from cdc_formats.decoding.envelope import (
     Images,
     TableFilter,
     control_event,
+    fields_struct,
+    narrowed,
     text,
     text_list,
     timestamp,
@@ -64,7 +66,6 @@ from cdc_formats.decoding.envelope import (
 )
 from cdc_formats.decoding.rows import RowConverter
 from cdc_formats.decoding.scalar_reader import ScalarReader
-from cdc_formats.decoding.shapes import fields_struct, narrowed
 from cdc_formats.encoding import EnvelopeEncoder
 from cdc_formats.errors import MissingFieldError
 from cdc_formats.events import (

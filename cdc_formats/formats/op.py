@@ -114,7 +114,6 @@ _MEANINGS: dict[str, RowKind | Ignored] = {
 }
 _INTEGER = re.compile("0|-?[1-9][0-9]{0,8}")
 _BOOLEANS = {"true": True, "false": False}
-_IN_METADATA = ("op_field", "position_field", "position_index_field")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -180,7 +179,8 @@ class OpJson(Format):
             unnamed = not all(path) or any(each in '"\\' or each < " " for each in "".join(path))
             yield unnamed, f"op-json: {shown} is not the name of a field"
             yield (
-                name in _IN_METADATA and self.handling.masks.kind(path[-1]) is not None,
+                name in ("op_field", "position_field", "position_index_field")
+                and self.handling.masks.kind(path[-1]) is not None,
                 f"op-json: {name} is {'.'.join(path)!r}, which mask has too: the state and the "
                 "metadata would have its value. Remove one of them",
             )
@@ -225,8 +225,9 @@ class OpJson(Format):
         }
         paths = {name: tuple(path.split(".")) for name, path in names.items() if path is not None}
         # No message has a field with this name.
-        header = {"op_field": (f"header {self.op_header}",)}
-        return paths if self.op_header is None else paths | header
+        return (
+            paths if self.op_header is None else paths | {"op_field": (f"header {self.op_header}",)}
+        )
 
     @property
     def _kinds(self) -> dict[Any, RowKind | Ignored]:
@@ -378,8 +379,12 @@ class OpJson(Format):
         ]
         if self.position_index_field is None:
             return Position("", *divmod(digits(numbers[0], 128, path), 2**64), None)
-        index = digits(numbers[1], 64, f"$.{self.position_index_field}")
-        return Position("", digits(numbers[0], 64, path), index, None)
+        return Position(
+            "",
+            digits(numbers[0], 64, path),
+            digits(numbers[1], 64, f"$.{self.position_index_field}"),
+            None,
+        )
 
 
 def _codes(codes: Any) -> dict[str, str]:
@@ -400,10 +405,7 @@ def _codes(codes: Any) -> dict[str, str]:
         raise FormatOptionError(f"op-json: {expected}") from None
     texts: dict[str, str] = {}
     for code, meaning in pairs:
-        is_meant = (
-            isinstance(code, (str, int)) and isinstance(meaning, str) and meaning in _MEANINGS
-        )
-        if not is_meant:
+        if not (isinstance(code, (str, int)) and isinstance(meaning, str) and meaning in _MEANINGS):
             raise FormatOptionError(
                 f"op-json: {expected} ({', '.join(list(_MEANINGS)[4:])}), not {code!r} to "
                 f"{meaning!r}"
@@ -435,9 +437,13 @@ def _struct(paths: Iterable[Sequence[str]], **properties: Any) -> type[msgspec.S
     for first, *rest in paths:
         inner.setdefault(first, []).extend([rest] if rest else [])
     structs = {name: _struct(rest) if rest else None for name, rest in inner.items()}
-    fields: list[Any] = [
-        (_attribute([name]), of or Any, msgspec.field(default_factory=of) if of else None)
-        for name, of in structs.items()
-    ]
-    rename = {_attribute([name]): name for name in inner}
-    return msgspec.defstruct("Fields", fields, rename=rename, namespace=properties, gc=False)
+    return msgspec.defstruct(
+        "Fields",
+        [
+            (_attribute([name]), of or Any, msgspec.field(default_factory=of) if of else None)
+            for name, of in structs.items()
+        ],
+        rename={_attribute([name]): name for name in inner},
+        namespace=properties,
+        gc=False,
+    )

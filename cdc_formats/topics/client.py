@@ -20,7 +20,7 @@ from cdc_formats.errors import (
     UnknownTopicError,
 )
 
-from .encodings import SampledRecord
+from .sampler import SampledRecord
 
 UNAVAILABLE = ("_TRANSPORT", "_ALL_BROKERS_DOWN", "_TIMED_OUT", "_RESOLVE")
 """Names of Kafka's errors when no broker answers."""
@@ -28,7 +28,6 @@ UNKNOWN_TOPIC = ("UNKNOWN_TOPIC_OR_PART", "_UNKNOWN_TOPIC", "TOPIC_EXCEPTION")
 INSTALL = "pip install 'pyspark-kafka-changelog[kafka]'"
 REMEDY = "check bootstrap.servers, and how the client connects to them"
 
-_DOWN = "_ALL_BROKERS_DOWN"
 _REASONS = {
     "Connection refused": "the connection was refused",
     "Failed to resolve": "the host name is unknown",
@@ -56,17 +55,14 @@ class BrokerErrors:
     def hear(self, error: Any) -> None:
         """Receive an error; the client's ``error_cb``."""
         self.names.add(error.name())
-        text = error.str()
-        self.reasons.update(
-            dict.fromkeys(reason for part, reason in _REASONS.items() if part in text)
-        )
+        self.reasons |= {reason: None for part, reason in _REASONS.items() if part in error.str()}
         if self.listener is not None:
             self.listener(error)
 
     @property
     def all_down(self) -> bool:
         """Whether no broker could be reached at some time."""
-        return _DOWN in self.names
+        return "_ALL_BROKERS_DOWN" in self.names
 
     def refusal(self) -> SampleError | None:
         """Return the error of a refused login or certificate; None if there is none.
@@ -137,8 +133,6 @@ class TopicDescription(NamedTuple):
 # --------------------------------------------------------------------------------------------------
 # Values of environment variables, which keep secrets out of files and command lines.
 
-_VARIABLE = re.compile(r"env:([A-Za-z_]\w*)", re.ASCII)
-
 
 def from_environment(name: str, value: str) -> str:
     """Return a value; of ``env:NAME``, the environment variable's.
@@ -154,7 +148,7 @@ def from_environment(name: str, value: str) -> str:
     ArgumentError
         When the environment variable is not set.
     """
-    variable = _VARIABLE.fullmatch(value)
+    variable = re.fullmatch(r"env:([A-Za-z_]\w*)", value, re.ASCII)
     if variable is None:
         return value
     if variable[1] not in os.environ:
@@ -204,8 +198,7 @@ def topic_settings(client: Any, topic: str, seconds: float) -> Any:
     from confluent_kafka.admin import ConfigResource, ResourceType
 
     resource = ConfigResource(ResourceType.TOPIC, topic)
-    (answer,) = client.describe_configs([resource], request_timeout=seconds).values()
-    return answer
+    return client.describe_configs([resource], request_timeout=seconds)[resource]
 
 
 class KafkaReader:
@@ -409,11 +402,20 @@ class KafkaReader:
         """Return records, and the partitions that were read to their end."""
         records: list[SampledRecord] = []
         ended: set[int] = set()
-        messages: list[Any] = _interruptible(self._consumer.consume, most, timeout=_POLL_SECONDS)
-        for message in messages:
+        for message in _interruptible(self._consumer.consume, most, timeout=_POLL_SECONDS):
             error = message.error()
             if error is None:
-                records.append(_record(message))
+                records.append(
+                    SampledRecord(
+                        message.topic(),
+                        message.partition(),
+                        message.offset(),
+                        message.timestamp()[1],
+                        message.key(),
+                        message.value(),
+                        tuple((name, value) for name, value in message.headers() or ()),
+                    )
+                )
             elif error.name() == "_PARTITION_EOF":
                 ended.add(message.partition())
             else:
@@ -460,17 +462,3 @@ def _interruptible(call: Callable[..., Any], *args: Any, **more: Any) -> Any:
         return call(*args, **more)
     except SystemError as error:
         raise KeyboardInterrupt from error
-
-
-def _record(message: Any) -> SampledRecord:
-    headers = tuple((name, value) for name, value in message.headers() or ())
-    _, timestamp = message.timestamp()
-    return SampledRecord(
-        message.topic(),
-        message.partition(),
-        message.offset(),
-        timestamp,
-        message.key(),
-        message.value(),
-        headers,
-    )

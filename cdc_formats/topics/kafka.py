@@ -16,10 +16,10 @@ from cdc_formats.format import Format
 from cdc_formats.topics.profile.terminal import tracked
 
 from .client import READ_ONLY, KafkaReader
-from .encodings import SampledRecord
 from .inference import InferredSchema, infer_schema
 from .profile import TopicProfile, profile_records
 from .profile.doctor import Fault, diagnose
+from .sampler import SampledRecord
 
 SAMPLE = 1000
 """The default number of records in a sample."""

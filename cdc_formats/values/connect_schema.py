@@ -13,9 +13,8 @@ from dataclasses import replace
 from typing import Any, Literal
 
 from cdc_formats.errors import MalformedMessageError
-from cdc_formats.values.handling import Handling
 from cdc_formats.values.json_reader import read_json, read_object, read_part
-from cdc_formats.values.schema import Column, SqlType
+from cdc_formats.values.schema import Column, Handling, SqlType
 from cdc_formats.values.times import epoch_unit
 
 
@@ -162,9 +161,8 @@ def _time(sql_type: SqlType, optional: bool, handling: Handling) -> dict[str, An
         return _named("int32", optional, (CONNECT if connect else DEBEZIUM_TIME) + "Date")
     unit = epoch_unit(sql_type, handling)[0]
     if unit:
-        kind = "int32" if (sql_type.name, unit) == ("TIME", "ms") else "int64"
         return _named(
-            kind,
+            "int32" if (sql_type.name, unit) == ("TIME", "ms") else "int64",
             optional,
             (CONNECT if connect else DEBEZIUM_TIME) + _PREFIXES[unit] + _TIMES[sql_type.name],
         )
@@ -228,14 +226,13 @@ def _described(field: dict[str, Any], declared: Handling) -> Handling:
             bigint_unsigned="precise",
             binary="base64",
         )
-    unit = EPOCH_UNITS.get(name) if isinstance(name, str) else None
     # Text of a described column is ISO text, and its number (except a date's days) has the unit of
     # its type name.
     return replace(
         declared,
         decimal="text" if kind == "string" else "string",
         time="isostring",
-        epoch_unit=unit,
+        epoch_unit=EPOCH_UNITS.get(name) if isinstance(name, str) else None,
         binary=_described_binary(kind, declared.binary),
         parts=_described_parts(field, declared),
     )

@@ -32,9 +32,8 @@ from math import copysign
 from operator import itemgetter
 from typing import Any
 
-from .handling import same
 from .numbers import FLOAT_TYPES
-from .schema import Column, SqlType
+from .schema import Column, SqlType, same
 
 _NAN = float("nan")
 

@@ -34,10 +34,9 @@ from collections.abc import Callable
 from typing import Any
 from uuid import UUID
 
-from .handling import Converter, Handling, refuse
 from .json_reader import json_text
 from .nested import NESTED_TYPES, nested_converter
-from .schema import SqlType
+from .schema import Converter, Handling, SqlType, refuse
 from .text import TEXT_TYPES
 from .times import DAY_MICROS, TIMESTAMP_TYPES, timestamp_text
 from .types import converter

@@ -140,8 +140,7 @@ def batch_reader(shape: type[T], *, spelled: bool = False) -> BatchReader:
                 if not framed and (texts[index] or b"")[:1] in _FRAMES:
                     # The messages that follow probably are in frames, too.
                     framed = True
-                    rest = [text and _behind_frame(text) for text in texts[index:]]
-                    decoded = map(decode, rest)  # type: ignore[arg-type]
+                    decoded = map(decode, [text and _behind_frame(text) for text in texts[index:]])  # type: ignore[arg-type]
                 else:
                     unread.append(index)
 
@@ -166,16 +165,17 @@ def _malformed(error: Exception) -> MalformedMessageError:
     reason, _, path = str(error).partition(" - at ")
     if reason == "Integer value out of range":
         reason = f"an integer of more than {MOST_DIGITS:,} digits cannot be read"
-    prefix = "" if isinstance(error, msgspec.ValidationError) else "not JSON: "
     # The name of an unknown field is data of the message.
     return MalformedMessageError(
-        prefix + reason,
+        ("" if isinstance(error, msgspec.ValidationError) else "not JSON: ") + reason,
         path.strip("`"),
         bare="unknown field" if "unknown field" in reason else "",
     )
 
 
 _read_any: Callable[[bytes], Any] = json_reader(Any, spelled=True)
+read_members: Callable[[bytes], dict[str, msgspec.Raw]] = json_reader(dict[str, msgspec.Raw])
+"""Return the members of a JSON object as texts."""
 
 
 def read_json(text: bytes) -> Any:

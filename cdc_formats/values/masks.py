@@ -171,8 +171,7 @@ def masks_of(option: Any, *, env: str | None, file: str | None) -> Masks:
 
 def _pairs(option: Any) -> tuple[tuple[str, str], ...]:
     try:
-        read = json.loads(option) if isinstance(option, str) else option
-        pairs = tuple(dict(read).items())
+        pairs = tuple(dict(json.loads(option) if isinstance(option, str) else option).items())
     except (TypeError, ValueError):
         raise FormatOptionError(
             "mask must be a mapping from columns to 'hmac', 'redact' or 'drop', such as "

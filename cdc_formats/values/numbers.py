@@ -17,9 +17,8 @@ from typing import Annotated, Any
 import msgspec
 
 from .binary import base64_bytes, base64_text
-from .handling import DECIMAL_MODES, Converter, Handling, Rounding, ValueType, refuse
 from .json_reader import raw_json
-from .schema import SqlType
+from .schema import DECIMAL_MODES, Converter, Handling, Rounding, SqlType, ValueType, refuse
 
 INTEGER_BITS = {"TINYINT": 7, "SMALLINT": 15, "INT": 31, "BIGINT": 63}
 """Bits of the integer types, without the sign."""

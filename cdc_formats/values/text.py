@@ -11,8 +11,7 @@ from typing import Any
 from cdc_formats.errors import MalformedMessageError
 from cdc_formats.values.json_reader import json_text, raw_json, require_variant
 
-from .handling import Converter, Handling, ValueType, refuse
-from .schema import SqlType
+from .schema import Converter, Handling, SqlType, ValueType, refuse
 
 
 def _converter(sql_type: SqlType, handling: Handling) -> Converter:

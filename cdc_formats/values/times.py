@@ -21,8 +21,14 @@ from zoneinfo import ZoneInfo
 import msgspec
 
 from cdc_formats.errors import FormatOptionError
-from cdc_formats.values.handling import ConversionError, Converter, Handling, ValueType, refuse
-from cdc_formats.values.schema import SqlType
+from cdc_formats.values.schema import (
+    ConversionError,
+    Converter,
+    Handling,
+    SqlType,
+    ValueType,
+    refuse,
+)
 
 DAY_MICROS = 86_400_000_000
 _EPOCH = datetime(1970, 1, 1)
@@ -180,8 +186,7 @@ def _date_of(sql_type: SqlType, value: Any, parts: Sequence[int]) -> int:
     try:
         return date(*parts).toordinal() - _EPOCH_DAY
     except (ValueError, OverflowError):
-        reason = "no date of the years 1 to 9999: declare STRING"
-        raise refuse(sql_type, value, reason) from None
+        raise refuse(sql_type, value, "no date of the years 1 to 9999: declare STRING") from None
 
 
 def _clock_of(sql_type: SqlType, value: Any, parts: Sequence[int]) -> int:
@@ -195,9 +200,8 @@ def _duration_of(sql_type: SqlType, value: Any) -> int:
     years, months, days, hours, minutes, seconds, nanos = _parts(sql_type, value, _DURATION_PARTS)
     if years or months:
         raise refuse(sql_type, value, "a month has no length: declare STRING")
-    whole = ((days * 24 + hours) * 60 + minutes) * 60 + seconds
     # A fraction is cut towards zero, as in text: a negative duration has negative parts.
-    total = whole * 10**9 + nanos
+    total = (((days * 24 + hours) * 60 + minutes) * 60 + seconds) * 10**9 + nanos
     micros = abs(total) // 1000
     if micros < 2**63:
         return -micros if total < 0 else micros
@@ -524,8 +528,7 @@ def _interval_converter(sql_type: SqlType, handling: Handling) -> Converter:
 
     def convert(value: Any) -> int:
         if type(value) is dict:
-            of_parts = _time_of_parts if "hour" in value else _duration_of
-            return of_parts(sql_type, value)
+            return (_time_of_parts if "hour" in value else _duration_of)(sql_type, value)
         if type(value) is not str:
             return of_number(value)
         match = _INTERVAL_TEXT.fullmatch(value)

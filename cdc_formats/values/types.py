@@ -44,7 +44,6 @@ from typing import Any
 from uuid import UUID
 
 from cdc_formats.values import binary, numbers, text, times
-from cdc_formats.values.handling import Converter, Handling, ValueType, null_or, refuse
 from cdc_formats.values.nested import (
     nested_canonical,
     nested_converter,
@@ -53,7 +52,16 @@ from cdc_formats.values.nested import (
     part_handling,
 )
 from cdc_formats.values.numbers import INTEGER_BITS
-from cdc_formats.values.schema import ABSENT, Column, SqlType
+from cdc_formats.values.schema import (
+    ABSENT,
+    Column,
+    Converter,
+    Handling,
+    SqlType,
+    ValueType,
+    null_or,
+    refuse,
+)
 from cdc_formats.values.text import TEXT_TYPES
 
 

@@ -44,13 +44,12 @@ from msgspec.structs import replace
 
 from cdc_formats.decoder import decode_one, in_record
 from cdc_formats.decoding.envelope import Envelope
-from cdc_formats.decoding.rows import RowConverter
-from cdc_formats.decoding.shapes import row_struct
+from cdc_formats.decoding.rows import RowConverter, row_struct
 from cdc_formats.errors import ChangelogError, DecodeError
 from cdc_formats.events import Event, Headers, Ignored, RowKind
 from cdc_formats.format import Format
 from cdc_formats.message_format import names_in_row, table_reader
-from cdc_formats.topics.inference.sample import AnyColumns
+from cdc_formats.topics.inference.infer import AnyColumns
 from cdc_formats.values.json_reader import BatchReader, batch_reader
 from cdc_formats.values.schema import Column, SqlType, source_id
 from normalize.core.arrow import encode

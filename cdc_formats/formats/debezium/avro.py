@@ -66,10 +66,16 @@ from cdc_formats.avro.reader import AvroSchema, row_converter
 from cdc_formats.avro.registry_options import RegistryOptions, require_fastavro
 from cdc_formats.avro.schema_registry import VALUE_HEADER, Registry, framed, plain_value, unframed
 from cdc_formats.avro.writer import RECORD, avro_bytes, avro_writer, record_schema
-from cdc_formats.decoding.envelope import Columnar, Envelope, Framing, TableFilter
+from cdc_formats.decoding.envelope import (
+    Columnar,
+    Envelope,
+    Framing,
+    TableFilter,
+    fields_struct,
+    narrowed,
+)
 from cdc_formats.decoding.rows import RowConverter
 from cdc_formats.decoding.scalar_reader import ScalarReader
-from cdc_formats.decoding.shapes import fields_struct, narrowed
 from cdc_formats.encoding import ImageWriter, RowWriter, refuse_filters
 from cdc_formats.errors import (
     FormatOptionError,
@@ -80,8 +86,7 @@ from cdc_formats.errors import (
 from cdc_formats.events import ControlEvent, Event, Headers, Ignored, KeyValue, Reader, RowKind
 from cdc_formats.format import Encoder, MetadataColumn, table_filter
 from cdc_formats.values.frames import SchemaId, id_of
-from cdc_formats.values.handling import Handling
-from cdc_formats.values.schema import Column, columns as to_columns
+from cdc_formats.values.schema import Column, Handling, columns as to_columns
 
 from .envelope import (
     BINLOG_CONNECTORS,
@@ -392,9 +397,12 @@ class _Encoder(Encoder):
         ]
         # Nullable as a whole, and its op too: Flink derives and requires this schema.
         schema = ["null", {"type": "record", "name": RECORD, "fields": optional}]
-        key_names = () if format.key_subject is None else unique_key
         self.rows = RowWriter(
-            columns, format.handling, key_names, excerpt=format.error_excerpt, write=avro_writer
+            columns,
+            format.handling,
+            () if format.key_subject is None else unique_key,
+            excerpt=format.error_excerpt,
+            write=avro_writer,
         )
         key_schema = record_schema([columns[index] for index in self.rows.key_indices])
         self.write, self.write_key = avro_bytes(schema), avro_bytes(key_schema)
@@ -416,6 +424,8 @@ class _Encoder(Encoder):
         """
         operation, before_image, after = self.images.write(self.rows, kind, row, before)
         envelope = {"before": before_image, "after": after, "op": operation}
-        key_image = self.rows.key(row)
-        key = None if key_image is None else framed(self.key_number(), self.write_key(key_image))
-        return key, framed(self.number(), self.write(envelope))
+        key = self.rows.key(row)
+        return (
+            None if key is None else framed(self.key_number(), self.write_key(key)),
+            framed(self.number(), self.write(envelope)),
+        )

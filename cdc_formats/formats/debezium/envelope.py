@@ -21,9 +21,8 @@ from cdc_formats.decoding.rows import RowConverter
 from cdc_formats.errors import FormatOptionError, MalformedMessageError, MissingFieldError
 from cdc_formats.events import ControlEvent, Event, Headers, Ignored, Position, RowKind
 from cdc_formats.format import Format, choice
-from cdc_formats.values.handling import BINARY_MODES, ConversionError, Handling
 from cdc_formats.values.json_reader import json_text, read_object, read_part
-from cdc_formats.values.schema import SqlType
+from cdc_formats.values.schema import BINARY_MODES, ConversionError, Handling, SqlType
 from cdc_formats.values.types import converter
 
 from .position import BEFORE_3_7, position_of
@@ -45,8 +44,6 @@ from .position import BEFORE_3_7, position_of
 # ========================  ==========================================================================
 
 CONNECTOR = "spanner"
-_CHANGED_COLUMNS = "OLD_AND_NEW_VALUES"
-_WHOLE_ROWS = ("NEW_ROW", "NEW_ROW_AND_OLD_VALUES")
 
 
 def mark_unchanged(rows: RowConverter, event: Event, text: bytes, index: int, keyed: bool) -> None:
@@ -72,13 +69,13 @@ def mark_unchanged(rows: RowConverter, event: Event, text: bytes, index: int, ke
     if event.kind is not RowKind.UPDATE_AFTER or member(source, "connector") != CONNECTOR:
         return
     captured = member(source, "value_capture_type")
-    if captured in _WHOLE_ROWS:
+    if captured in ("NEW_ROW", "NEW_ROW_AND_OLD_VALUES"):
         event.before = None
         return
     # A keyed reader reads only the key of a row before in JSON.
     is_json = isinstance(event.before, msgspec.Struct)
     before = read_object(text)["before"] if is_json else event.before
-    if captured != _CHANGED_COLUMNS or not isinstance(before, Mapping):
+    if captured != "OLD_AND_NEW_VALUES" or not isinstance(before, Mapping):
         raise MalformedMessageError(
             "an update of Spanner without its old values does not say which columns changed: "
             "create the change stream with value_capture_type='NEW_ROW' or 'OLD_AND_NEW_VALUES'",

@@ -66,11 +66,12 @@ from cdc_formats.decoding.envelope import (
     Images,
     RowKeys,
     epoch_ms,
+    fields_struct,
+    narrowed,
     text,
 )
 from cdc_formats.decoding.other_messages import refuse_other
 from cdc_formats.decoding.rows import RowConverter
-from cdc_formats.decoding.shapes import fields_struct, narrowed
 from cdc_formats.encoding import RowWriter, refuse_filters, writes_iso
 from cdc_formats.errors import (
     DecodeError,
@@ -338,13 +339,14 @@ def _added_shape(prefix: str) -> Any:
     return fields_struct(" ".join((*names, "deleted")), around="block payload", rename=rename)
 
 
-_NEVER = Annotated[str, msgspec.Meta(min_length=1, max_length=0)]
-"""A type without values: a message that has such a field does not match."""
-
-
 def _plain_shape(prefix: str) -> Any:
     """Return `_added_shape` for a row without a schema block."""
-    types = {"op": str | None, "deleted": str | bool | None, "payload": _NEVER}
+    types = {
+        "op": str | None,
+        "deleted": str | bool | None,
+        # A type without values: a message that has such a field does not match.
+        "payload": Annotated[str, msgspec.Meta(min_length=1, max_length=0)],
+    }
     return narrowed(_added_shape(prefix), types)
 
 
@@ -374,9 +376,8 @@ def _source_reader(prefix: str) -> Callable[[bytes], Source]:
             raise TypeConversionError(error.reason, error.path) from None
         fields = [*first.items(), *second.items()]
         # PostgreSQL's incremental snapshots have a null.
-        null = {"lsn": None} if ("lsn", None) in fields else {}
         return Source(
-            **null
+            **({"lsn": None} if ("lsn", None) in fields else {})
             | {
                 name: value
                 for name, value in fields

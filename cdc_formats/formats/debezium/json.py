@@ -73,13 +73,14 @@ from cdc_formats.decoding.envelope import (
     Envelope,
     Framing,
     epoch_ms,
+    fields_struct,
     member,
+    narrowed,
     text,
     text_map,
 )
 from cdc_formats.decoding.rows import RowConverter, undeclared
 from cdc_formats.decoding.scalar_reader import ScalarReader
-from cdc_formats.decoding.shapes import fields_struct, narrowed
 from cdc_formats.encoding import EnvelopeEncoder, Row
 from cdc_formats.errors import (
     DecodeError,
@@ -97,9 +98,14 @@ from cdc_formats.values.connect_schema import (
     struct_schema,
     written_handling,
 )
-from cdc_formats.values.handling import DECIMAL_MODES, TIME_MODES, Handling
 from cdc_formats.values.json_reader import json_bytes, read_json, read_object
-from cdc_formats.values.schema import Column, columns as to_columns
+from cdc_formats.values.schema import (
+    DECIMAL_MODES,
+    TIME_MODES,
+    Column,
+    Handling,
+    columns as to_columns,
+)
 
 from .envelope import (
     CONNECTOR as SPANNER,
@@ -137,8 +143,9 @@ class KafkaKey:
     def __init__(self, rows: RowConverter, handling: Handling, *, with_schema: bool) -> None:
         self.unique_key, self.with_schema = rows.unique_key, with_schema
         self.bare = RowConverter(rows.columns, handling, rows.unique_key)
-        types = [rows.columns[index].type.name for index in rows.key_indices]
-        self.has_arrays = "ARRAY" in types
+        self.has_arrays = any(
+            rows.columns[index].type.name == "ARRAY" for index in rows.key_indices
+        )
         self.described = lru_cache(SCHEMAS_KEPT)(
             lambda block: described_rows(rows, handling, block, of_row=True)
         )
@@ -182,20 +189,17 @@ class KafkaKey:
         ):
             schema, value = value.get("schema"), value["payload"]
         if not isinstance(value, dict):
-            name = self._only_column()
+            if len(self.unique_key) != 1:
+                raise MalformedMessageError(
+                    "expected a JSON object with the primary key's columns", "$"
+                )
+            (name,) = self.unique_key
             # CockroachDB writes an array of the key's values, without their names.
             is_array = isinstance(value, list) and len(value) == 1 and not self.has_arrays
             value = {name: value[0] if is_array else value}
             if isinstance(schema, dict):
                 schema = {"fields": [{**schema, "field": name}]}
-        is_described = isinstance(schema, dict)
-        return value, self.described(json_bytes(schema)) if is_described else self.bare
-
-    def _only_column(self) -> str:
-        if len(self.unique_key) != 1:
-            reason = "expected a JSON object with the primary key's columns"
-            raise MalformedMessageError(reason, "$")
-        return self.unique_key[0]
+        return value, self.described(json_bytes(schema)) if isinstance(schema, dict) else self.bare
 
 
 _NO_BLOCK = (b"", b"null")
@@ -492,11 +496,11 @@ class _Reader(WrappedReader, ScalarReader):
         """
         if message.op is None:
             return without_op(read_object(value), root)
-        has_row = message.op != "d" or message.before is not None
         if (
             self.key is not None
             and key is not None
-            and not has_row
+            and message.op == "d"
+            and message.before is None
             and self.tables.match(message, f"{root}.source")
         ):
             return [self.key.delete(key, message)]
@@ -504,9 +508,9 @@ class _Reader(WrappedReader, ScalarReader):
         unknown = any(image is not None and self.rows.has_placeholder(image) for image in images)
         # The placeholder's text is ordinary data in a message that has all values.
         complete, schema = unknown and is_complete_source(message.source), bytes(message.schema)
-        is_declared = schema in _NO_BLOCK and not complete
-        rows = None if is_declared else self.described(schema, complete)
-        return self.events(message, value, root, rows)
+        if schema in _NO_BLOCK and not complete:
+            return self.events(message, value, root)
+        return self.events(message, value, root, self.described(schema, complete))
 
 
 # --------------------------------------------------------------------------------------------------

@@ -43,10 +43,9 @@ from cdc_formats.errors import (
 from cdc_formats.events import Headers
 from cdc_formats.format import Format, choice
 from cdc_formats.values.connect_schema import is_wrapped
-from cdc_formats.values.handling import ConversionError, Handling
 from cdc_formats.values.json_reader import BatchReader, json_bytes, read_object
 from cdc_formats.values.masks import DROP
-from cdc_formats.values.schema import ABSENT, Column, SqlType, quote
+from cdc_formats.values.schema import ABSENT, Column, ConversionError, Handling, SqlType, quote
 from cdc_formats.values.types import writer
 
 # --------------------------------------------------------------------------------------------------
@@ -289,9 +288,11 @@ class Json(RowFormat):
 
     def check_written(self) -> None:
         """Raise for a MAP whose keys are not text."""
-        iso = self.options.json_timestamp_format_standard == "ISO-8601"
         self.writer = RowWriter(
-            self.columns, self.options.handling, iso=iso, excerpt=self.options.error_excerpt
+            self.columns,
+            self.options.handling,
+            iso=self.options.json_timestamp_format_standard == "ISO-8601",
+            excerpt=self.options.error_excerpt,
         )
 
     def write(self, row: Row) -> bytes:
@@ -389,8 +390,9 @@ class Csv(RowFormat):
         try:
             # The csv module quotes line-ending characters. The message is the line without its
             # ending.
-            lines = csv.writer(out, lineterminator="\r\n", **self.dialect)
-            lines.writerow([self._cell(index, value) for index, value in enumerate(row)])
+            csv.writer(out, lineterminator="\r\n", **self.dialect).writerow(
+                [self._cell(index, value) for index, value in enumerate(row)]
+            )
             line = out.getvalue()[:-2].encode()
             again = self.read(line, ())
         except (csv.Error, UnicodeError, MalformedMessageError) as error:
@@ -600,8 +602,7 @@ class AvroConfluent(Avro):
         """Raise as `Avro` does, and for a missing registry."""
         super().check()
 
-        options = self.options
-        self.registry: Registry = options.registry
+        self.registry: Registry = self.options.registry
         self.registry.require_url("avro_confluent_url")
         self.reader_of = cache(lambda name: self.reader(self.registry.client.schema(name)))
 

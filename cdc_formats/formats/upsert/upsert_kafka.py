@@ -82,9 +82,8 @@ from cdc_formats.events import (
 from cdc_formats.format import Encoder
 from cdc_formats.values.connect_schema import key_fields
 from cdc_formats.values.equality import picker
-from cdc_formats.values.handling import Handling
 from cdc_formats.values.json_reader import read_object
-from cdc_formats.values.schema import ABSENT, Column, columns as to_columns
+from cdc_formats.values.schema import ABSENT, Column, Handling, columns as to_columns
 
 from .row_formats import ROW_FORMATS, Row, RowFormat, UpsertOptions
 
@@ -355,5 +354,7 @@ class _Encoder(Encoder):
         """
         if kind is UPDATE_BEFORE:
             return None
-        key = self.parts.key.write(self.key_of(row))
-        return key, None if kind is DELETE else self.parts.value.write(self.value_of(row))
+        return (
+            self.parts.key.write(self.key_of(row)),
+            None if kind is DELETE else self.parts.value.write(self.value_of(row)),
+        )

@@ -36,11 +36,10 @@ from decimal import Decimal
 from typing import Any, ClassVar
 
 from cdc_formats.errors import clip
-from cdc_formats.topics.encodings import Question
-from cdc_formats.values.handling import Handling
+from cdc_formats.topics.sampler import Question
 from cdc_formats.values.json_reader import NumberWithText
 from cdc_formats.values.mysql import UNSIGNED_BIGINT
-from cdc_formats.values.schema import Column, SqlType
+from cdc_formats.values.schema import Column, Handling, SqlType
 from cdc_formats.values.times import GUESSED_FROM_TEXT, STRUCTURED
 from cdc_formats.values.types import MOST_DIGITS, converter
 
@@ -127,13 +126,9 @@ class ColumnValues:
         self.examples: list[str] = []
         self._placeholder, self._depth = placeholder, depth
         self._none = [] if placeholder is None else unavailable_forms(placeholder)
-        self._least = self._most = 0
-        self._whole = 0
-        self._scale = 0
-        self._exponent = self._beyond_double = False
+        self._least = self._most = self._whole = self._scale = self._special = 0
+        self._exponent = self._beyond_double = self._base64_marks = False
         self._shapes: set[str] = set(_SHAPES)
-        self._base64_marks = False
-        self._special = 0
         self._elements: ColumnValues | None = None
         self._fields: dict[str, ColumnValues] = {}
 

@@ -46,7 +46,7 @@ from typing import Any
 
 from cdc_formats.avro.reader import AvroSchema
 from cdc_formats.errors import SchemaError
-from cdc_formats.topics.encodings import DeclaredColumn
+from cdc_formats.topics.sampler import DeclaredColumn
 from cdc_formats.values.connect_schema import CONNECT, DEBEZIUM_TIME
 from cdc_formats.values.mysql import UNSIGNED_BIGINT, mysql_type
 from cdc_formats.values.schema import Column, SqlType

@@ -26,9 +26,18 @@ from cdc_formats.errors import FormatOptionError, MissingDependencyError, Schema
 from cdc_formats.events import Ignored
 from cdc_formats.format import Format, nearest_options, option_name
 from cdc_formats.registry import BUILT_IN, get_format, list_formats
-from cdc_formats.topics.encodings import FRAMED, GLUE, Encoded, InspectedRecord, SampledRecord
-from cdc_formats.topics.inference.sample import AnyColumns, Reading
-from cdc_formats.topics.sampler import Evidence, Sampler, sampler_class, sampler_of
+from cdc_formats.topics.inference.infer import AnyColumns, Reading
+from cdc_formats.topics.sampler import (
+    FRAMED,
+    GLUE,
+    Encoded,
+    Evidence,
+    InspectedRecord,
+    SampledRecord,
+    Sampler,
+    sampler_class,
+    sampler_of,
+)
 
 _DECOY = b'{"a field that no format has": 1}'
 _MOST_SHOWN = 5

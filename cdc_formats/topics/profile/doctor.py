@@ -15,10 +15,9 @@ from typing import Any, NamedTuple
 from cdc_formats.errors import ArgumentError, DecodeError
 from cdc_formats.events import Event, Ignored, RowKind
 from cdc_formats.format import Format
-from cdc_formats.topics.encodings import JSON_OBJECT, SampledRecord, inspect_all, value_at
+from cdc_formats.topics.inference.infer import AnyColumns, Reading
 from cdc_formats.topics.inference.observed import unavailable_forms
-from cdc_formats.topics.inference.sample import AnyColumns, Reading
-from cdc_formats.topics.sampler import Sampler
+from cdc_formats.topics.sampler import JSON_OBJECT, SampledRecord, Sampler, inspect_all, value_at
 
 from .profile import all_readings, chosen_format
 from .tables import TableProfile, profiled_tables

@@ -20,16 +20,9 @@ from cdc_formats.errors import ChangelogError, printable
 from cdc_formats.events import ChangelogMode, Ignored, RowKind
 from cdc_formats.format import Format
 from cdc_formats.registry import format_class
-from cdc_formats.topics.encodings import (
-    JSON_BLOCK,
-    NULL,
-    InspectedRecord,
-    SampledRecord,
-    inspect_all,
-)
 from cdc_formats.topics.inference import InferredSchema
+from cdc_formats.topics.inference.infer import AnyColumns, ColumnEvidence, Reading, named_format
 from cdc_formats.topics.inference.observed import unavailable_forms
-from cdc_formats.topics.inference.sample import AnyColumns, ColumnEvidence, Reading, named_format
 from cdc_formats.topics.profile.detect import Candidate, candidate, candidates, choose
 from cdc_formats.topics.profile.tables import TableProfile, profiled_tables
 from cdc_formats.topics.profile.terminal import shortened
@@ -45,7 +38,16 @@ from cdc_formats.topics.profile.topic_profile import (
     sizes,
     time_range,
 )
-from cdc_formats.topics.sampler import Sampler, sampler_class, sampler_of
+from cdc_formats.topics.sampler import (
+    JSON_BLOCK,
+    NULL,
+    InspectedRecord,
+    SampledRecord,
+    Sampler,
+    inspect_all,
+    sampler_class,
+    sampler_of,
+)
 from cdc_formats.values import times
 
 _MOST_ERRORS = 5

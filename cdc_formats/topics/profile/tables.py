@@ -17,11 +17,9 @@ import msgspec
 from cdc_formats.errors import ChangelogError
 from cdc_formats.events import SHORT_STRINGS, ChangelogMode, Event, Ignored, RowKind
 from cdc_formats.format import Format
-from cdc_formats.topics.encodings import InspectedRecord, value_at
 from cdc_formats.topics.inference import InferredSchema
-from cdc_formats.topics.inference.infer import case_note, infer_readings
-from cdc_formats.topics.inference.sample import AnyColumns, Reading
-from cdc_formats.topics.sampler import Sampler
+from cdc_formats.topics.inference.infer import AnyColumns, Reading, case_note, infer_readings
+from cdc_formats.topics.sampler import InspectedRecord, Sampler, value_at
 from cdc_formats.values.schema import source_id
 
 
@@ -200,10 +198,9 @@ def _table(
 
 def set_options(format: Format) -> dict[str, Any]:
     """Return the options of a format that differ from their defaults; ``...`` replaces a secret."""
-    values = [(option, getattr(format, option.name)) for option in fields(format)]
     return {
         option.name: value if option.repr else "..."
-        for option, value in values
+        for option, value in [(option, getattr(format, option.name)) for option in fields(format)]
         if value != option.default and (value or option.default is not MISSING)
     }
 
@@ -277,11 +274,10 @@ def _key_column(records: Sequence[InspectedRecord]) -> str | None:
         for each in records
         if each.value.fields and not each.key.fields and each.key.value is not None
     ]
-    names = single[0].value.fields if single else {}
     return next(
         (
             name
-            for name in names
+            for name in (single[0].value.fields if single else {})
             if all(
                 (value := each.value.fields.get(name)) is not None
                 and str(value) == str(each.key.value)

@@ -156,8 +156,7 @@ def _plain(section: Section) -> list[str]:
 
 
 def _hanging(first: str, text: str) -> list[str]:
-    room = max(_WIDTH - len(first), _WIDTH // 3)
-    lines = wrap(text, room, break_on_hyphens=False) or [""]
+    lines = wrap(text, max(_WIDTH - len(first), _WIDTH // 3), break_on_hyphens=False) or [""]
     return [
         (first if number == 0 else " " * len(first)) + line for number, line in enumerate(lines)
     ]

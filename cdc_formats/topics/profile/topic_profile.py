@@ -14,8 +14,8 @@ import msgspec
 from cdc_formats.errors import ArgumentError, DecodeError
 from cdc_formats.events import Ignored, Position
 from cdc_formats.format import Format
-from cdc_formats.topics.encodings import InspectedRecord, SampledRecord
-from cdc_formats.topics.inference.sample import Reading
+from cdc_formats.topics.inference.infer import Reading
+from cdc_formats.topics.sampler import InspectedRecord, SampledRecord
 
 from .detect import Candidate
 from .tables import TableProfile

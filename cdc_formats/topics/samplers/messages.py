@@ -19,7 +19,9 @@ from cdc_formats.formats.dms import USUAL_PREFIX, DmsJson, before_image_names
 from cdc_formats.formats.op import OpJson
 from cdc_formats.formats.sqlserver_ces import unwrapped
 from cdc_formats.formats.upsert.upsert_kafka import UpsertKafka
-from cdc_formats.topics.encodings import (
+from cdc_formats.topics.inference.observed import DIGITS
+from cdc_formats.topics.inference.source_types import STRING, canal_type, jdbc_type
+from cdc_formats.topics.sampler import (
     FRAMED,
     FRAMED_JSON,
     JSON_BLOCK,
@@ -28,18 +30,14 @@ from cdc_formats.topics.encodings import (
     JSON_PAYLOAD,
     JSON_VALUE,
     NULL,
-    listed_names,
-    value_at,
-)
-from cdc_formats.topics.inference.observed import DIGITS
-from cdc_formats.topics.inference.source_types import STRING, canal_type, jdbc_type
-from cdc_formats.topics.sampler import (
     Declaration,
     DeclaredColumn,
     Evidence,
     InspectedRecord,
     SampleCounts,
     Sampler,
+    listed_names,
+    value_at,
 )
 from cdc_formats.values.connect_schema import message_fields
 from cdc_formats.values.json_reader import read_json
@@ -105,9 +103,8 @@ class CockroachdbSampler(Sampler):
             for part in (parts if isinstance(parts, list) and isinstance(row, dict) else ())
         ]
         primary_key = tuple(each[0] for each in names if len(each) == 1)
-        is_certain = len(primary_key) == len(names)
         return Declaration(
-            primary_key=primary_key if is_certain else (),
+            primary_key=primary_key if len(primary_key) == len(names) else (),
             key_source="the columns with the values of the Kafka key",
         )
 
@@ -233,9 +230,23 @@ class CanalSampler(Sampler):
 
     def declaration(self, key: bytes | None, value: bytes, headers: Headers = ()) -> Declaration:
         """Return columns of ``mysqlType``, else ``sqlType``, and the primary key of ``pkNames``."""
-        zoned = self.format.time_zone is not None
-        source, columns = _declared_columns(message_fields(value), zoned=zoned)
-        return super().declaration(key, value)._replace(source=source, columns=columns)
+        declared = super().declaration(key, value)
+        message, zoned = message_fields(value), self.format.time_zone is not None
+        match message:
+            case {"mysqlType": dict(types)}:
+                columns = [
+                    _declared(name, str(text), *canal_type(str(text), zoned=zoned))
+                    for name, text in types.items()
+                ]
+                return declared._replace(source="mysqlType", columns=columns)
+            case {"sqlType": dict(types)}:
+                columns = [
+                    _declared(name, f"java.sql.Types {number}", jdbc_type(number))
+                    for name, number in types.items()
+                    if isinstance(number, int)
+                ]
+                return declared._replace(source="sqlType", columns=columns)
+        return declared
 
 
 class TicdcSampler(CanalSampler):
@@ -301,24 +312,6 @@ def _simple_column(column: Any) -> DeclaredColumn | None:
     return None
 
 
-def _declared_columns(
-    message: Mapping[str, Any], *, zoned: bool
-) -> tuple[str, list[DeclaredColumn]]:
-    mysql, jdbc = message.get("mysqlType"), message.get("sqlType")
-    if isinstance(mysql, dict):
-        return "mysqlType", [
-            _declared(name, str(text), *canal_type(str(text), zoned=zoned))
-            for name, text in mysql.items()
-        ]
-    if isinstance(jdbc, dict):
-        numbers = {name: number for name, number in jdbc.items() if isinstance(number, int)}
-        return "sqlType", [
-            _declared(name, f"java.sql.Types {number}", jdbc_type(number))
-            for name, number in numbers.items()
-        ]
-    return "", []
-
-
 def _declared(
     name: str, source_type: str, sql_type: SqlType | None, note: str = ""
 ) -> DeclaredColumn:
@@ -329,19 +322,22 @@ def _declared(
 # Samples of rows in JSON with an operation: its field, its codes, and the fields with the rows.
 
 _Path = tuple[str, ...]
-_WORDS = {
-    "+I": "+i i c r ins insert inserted create created add added read refresh load snapshot",
-    "-U": "-u b ub update_before update_preimage before_update",
-    "+U": (
-        "+u u ua upd update updated modify modified upsert update_after update_postimage "
-        "after_update"
-    ),
-    "-D": "-d d del delete deleted remove removed",
+_CODES = {
+    word: kind
+    for kind, words in (
+        {
+            "+I": "+i i c r ins insert inserted create created add added read refresh load snapshot",
+            "-U": "-u b ub update_before update_preimage before_update",
+            "+U": (
+                "+u u ua upd update updated modify modified upsert update_after update_postimage "
+                "after_update"
+            ),
+            "-D": "-d d del delete deleted remove removed",
+        }
+    ).items()
+    for word in words.split()
 }
-_CODES = {word: kind for kind, words in _WORDS.items() for word in words.split()}
 """The row kind of an operation in lower case, whose meaning is the same in all tools."""
-_NUMBERED = {"1": "-D", "2": "+I", "3": "-U", "4": "+U"}
-"""SQL Server's operations, in the column ``__$operation`` of its change tables."""
 _FIVETRAN, _SQL_SERVER = "_fivetran_deleted", "__$operation"
 _OPERATIONS: tuple[str, ...] = (
     "op",
@@ -363,8 +359,6 @@ _OF_OBJECTS = ("type", "eventtype", "action", "kind")
 _ROWS = ("after", "data", "row", "new", "record", "values", "newrow")
 _BEFORES = ("before", "beforedata", "beforeimage", "old", "olddata", "oldrow", "previous")
 _PREFIXES = ("before_", "before.", "old_", "old.", "prev_", "previous_", "BI_")
-_POSITIONS = ("changesequence",)
-"""Names of positions that are documented to grow with the log."""
 _MOST_DEEP = 3
 _LEAST_SHARE = 0.9
 
@@ -518,7 +512,7 @@ def _codes_at(path: _Path, values: Sequence[Mapping[str, Any]]) -> dict[str, str
     )
     meanings: Mapping[str, str] = {
         _FIVETRAN: {"true": "-D", "false": "+U"},
-        _SQL_SERVER: _NUMBERED,
+        _SQL_SERVER: {"1": "-D", "2": "+I", "3": "-U", "4": "+U"},
     }.get(path[-1], _CODES)
     codes = {code: meanings[code.lower()] for code in counts if code.lower() in meanings}
     return (
@@ -583,7 +577,7 @@ def _position_option(path: _Path, values: Sequence[Mapping[str, Any]]) -> dict[s
         name
         for value in values
         for name in value_at(value, path[:-1]) or ()
-        if _spelled(name) in _POSITIONS
+        if _spelled(name) in ("changesequence",)
     }
     return {"position_field": ".".join((*path[:-1], *names))} if len(names) == 1 else {}
 

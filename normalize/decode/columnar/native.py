@@ -25,10 +25,9 @@ from cdc_formats.decoding.envelope import Envelope
 from cdc_formats.decoding.rows import RowConverter
 from cdc_formats.errors import DecodeError
 from cdc_formats.events import RowKind
-from cdc_formats.values.handling import Handling
 from cdc_formats.values.json_reader import batch_reader, fields_of
 from cdc_formats.values.numbers import INTEGER_BITS
-from cdc_formats.values.schema import SqlType
+from cdc_formats.values.schema import Handling, SqlType
 from cdc_formats.values.text import TEXT_TYPES
 from cdc_formats.values.times import TIMESTAMP_TYPES, epoch_unit
 from cdc_formats.values.types import placeholder_forms

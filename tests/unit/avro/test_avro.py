@@ -27,8 +27,7 @@ from cdc_formats.errors import (
     DecodeError,
     WriterSchemaError,
 )
-from cdc_formats.values.handling import Handling, null_or
-from cdc_formats.values.schema import TYPE_NAMES, SqlType
+from cdc_formats.values.schema import TYPE_NAMES, Handling, SqlType, null_or
 from tests.support.avro import schemas, written
 from tests.support.error_texts import error_test, text_test
 from tests.support.examples import examples

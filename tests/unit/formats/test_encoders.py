@@ -34,8 +34,8 @@ from cdc_formats.formats.debezium.json import DebeziumJson
 from cdc_formats.formats.maxwell import MaxwellJson
 from cdc_formats.formats.ogg import OggJson
 from cdc_formats.testing import Vector, check_encoder
-from cdc_formats.values.handling import BINARY_MODES, DECIMAL_MODES, TIME_MODES
 from cdc_formats.values.numbers import decimal_text
+from cdc_formats.values.schema import BINARY_MODES, DECIMAL_MODES, TIME_MODES
 from tests.support.error_texts import error_test, text_test
 from tests.support.examples import examples
 from tests.support.writing import written

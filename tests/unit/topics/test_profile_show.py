@@ -18,9 +18,9 @@ from rich.console import Console
 
 from cdc_formats import Event, Format, Ignored, read_object, registry
 from cdc_formats.errors import MissingFieldError, printable
-from cdc_formats.topics.encodings import SampledRecord
 from cdc_formats.topics.profile import TopicProfile, profile_records
 from cdc_formats.topics.profile.terminal import tracked
+from cdc_formats.topics.sampler import SampledRecord
 from tests.support.databases import debezium
 from tests.support.error_texts import error_test
 from tests.support.examples import examples
