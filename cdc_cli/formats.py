@@ -17,7 +17,7 @@ from rich.box import SIMPLE_HEAD
 from rich.table import Table
 from rich.text import Text
 
-from cdc_formats.avro.registry_options import RegistryOptions
+from cdc_formats.avro.registry_client import RegistryOptions
 from cdc_formats.errors import ChangelogError, FormatOptionError, printable
 from cdc_formats.format import Format
 from cdc_formats.message_format import Traits

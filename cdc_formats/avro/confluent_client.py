@@ -16,11 +16,10 @@ from cdc_formats.errors import (
     SchemaRegistryError,
     WriterSchemaError,
 )
-from cdc_formats.values.frames import GlueVersion, SchemaId
+from cdc_formats.values.json_reader import GlueVersion, SchemaId
 
-from .reader import AvroSchema
-from .registry_client import BUSY, MOST_TEXT, REQUEST_SECONDS, RegistryClient, T
-from .registry_options import RegistryOptions
+from .records import AvroSchema
+from .registry_client import BUSY, MOST_TEXT, REQUEST_SECONDS, RegistryClient, RegistryOptions, T
 
 MOST_ANSWER_BYTES = 16 * 2**20
 """The most bytes of a registry's answer, decompressed. Schemas are far smaller."""

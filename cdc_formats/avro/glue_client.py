@@ -18,10 +18,17 @@ from cdc_formats.errors import (
     SchemaRegistryError,
     WriterSchemaError,
 )
-from cdc_formats.values.frames import GlueVersion, SchemaId
+from cdc_formats.values.json_reader import GlueVersion, SchemaId
 
-from .registry_client import BUSY, MOST_TEXT, REQUEST_SECONDS, RegistryClient, T
-from .registry_options import GLUE, RegistryOptions
+from .registry_client import (
+    BUSY,
+    GLUE,
+    MOST_TEXT,
+    REQUEST_SECONDS,
+    RegistryClient,
+    RegistryOptions,
+    T,
+)
 
 _THROTTLED = ("RequestLimitExceeded", "Throttling", "ThrottlingException")
 _DENIED = (

@@ -416,7 +416,7 @@ class Framing:
     header : str
         The Kafka header that replaces the frame; the scalar decoder reads records that have it.
     writer_schema : callable or None
-        From a frame to the Avro schema (`avro.reader.AvroSchema`) of the messages behind it; only
+        From a frame to the Avro schema (`avro.records.AvroSchema`) of the messages behind it; only
         with `frame`.
     row_reader : callable or None
         From the msgspec struct of a row to the reader of messages that are not JSON; only without

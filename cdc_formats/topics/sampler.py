@@ -36,8 +36,7 @@ from cdc_formats.events import Headers, Ignored
 from cdc_formats.format import Format, Traits
 from cdc_formats.registry import load_class
 from cdc_formats.values.connect_schema import is_wrapped, key_fields, message_fields
-from cdc_formats.values.frames import GlueVersion, read_frame
-from cdc_formats.values.json_reader import read_json
+from cdc_formats.values.json_reader import GlueVersion, read_frame, read_json
 from cdc_formats.values.schema import Column
 
 if TYPE_CHECKING:
@@ -305,8 +304,6 @@ def listed_names(names: Any) -> tuple[str, ...]:
     (('id', 'line'), ())
     """
     return tuple(map(str, names)) if isinstance(names, list) else ()
-
-
 
 
 @dataclass(kw_only=True)

@@ -28,7 +28,7 @@ Absent and null: a column that is not in the writer's schema is NULL. The unavai
 placeholder is `ABSENT` by the column's type, and completed as in debezium-json. So is a column that
 is null in both images of an update of Spanner (`cdc_formats.formats.debezium.envelope`).
 
-Types: exactly as in the writer's schema (the table in `cdc_formats.avro.reader`). Only the zone of
+Types: exactly as in the writer's schema (the table in `cdc_formats.avro.records`). Only the zone of
 zone-less text, the text form of bytes, and negative numbers in a ``DECIMAL(20,0)`` column have to
 be declared. Columns are found by name in each message's schema.
 
@@ -62,10 +62,16 @@ from typing import Any, ClassVar, NamedTuple
 
 import msgspec
 
-from cdc_formats.avro.reader import AvroSchema, row_converter
-from cdc_formats.avro.registry_options import RegistryOptions, require_fastavro
+from cdc_formats.avro.records import (
+    RECORD,
+    AvroSchema,
+    avro_bytes,
+    avro_writer,
+    record_schema,
+    row_converter,
+)
+from cdc_formats.avro.registry_client import RegistryOptions, require_fastavro
 from cdc_formats.avro.schema_registry import VALUE_HEADER, Registry, framed, plain_value, unframed
-from cdc_formats.avro.writer import RECORD, avro_bytes, avro_writer, record_schema
 from cdc_formats.decoding.envelope import (
     Columnar,
     Envelope,
@@ -85,28 +91,26 @@ from cdc_formats.errors import (
 )
 from cdc_formats.events import ControlEvent, Event, Headers, Ignored, KeyValue, Reader, RowKind
 from cdc_formats.format import Encoder, MetadataColumn, table_filter
-from cdc_formats.values.frames import SchemaId, id_of
+from cdc_formats.values.json_reader import SchemaId, id_of
 from cdc_formats.values.schema import Column, Handling, columns as to_columns
 
-from .envelope import (
+from .json import (
+    ATTRIBUTES,
     BINLOG_CONNECTORS,
     CELL_CONNECTORS,
     CONNECTOR as SPANNER,
     SCHEMAS_KEPT,
+    DebeziumJson,
+    PositionSource,
     RowEnvelope,
+    SourceFields,
     control_event_of,
     envelope_of,
     is_complete_source,
-    refuse_cells,
-    without_op,
-)
-from .json import (
-    ATTRIBUTES,
-    DebeziumJson,
-    PositionSource,
-    SourceFields,
     position_of_struct,
+    refuse_cells,
     with_source,
+    without_op,
 )
 
 _BINLOG_SOURCES = tuple(f"io.debezium.connector.{name}.Source" for name in BINLOG_CONNECTORS)
@@ -120,9 +124,9 @@ class DebeziumAvro(RowEnvelope, RegistryOptions):
     ----------
     url, basic_auth_user_info, bearer_auth_token, ssl_ca_location, ssl_certificate_location,
     ssl_key_location, ssl_key_password
-        The registry's options, as in `registry_options.RegistryOptions`.
+        The registry's options, as in `registry_client.RegistryOptions`.
     properties, retry_seconds
-        As in `registry_options.RegistryOptions`.
+        As in `registry_client.RegistryOptions`.
     subject, key_subject : str or None
         The subjects for writing the schemas of values and keys; `for_topic` sets ``<topic>-value``
         and ``<topic>-key``. Without `key_subject` records have no key.

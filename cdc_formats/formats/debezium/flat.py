@@ -105,8 +105,7 @@ from cdc_formats.values.json_reader import (
 )
 from cdc_formats.values.schema import Column, columns as to_columns
 
-from .envelope import is_complete
-from .json import DebeziumJson, KafkaKey, described_reader
+from .json import DebeziumJson, KafkaKey, described_reader, is_complete
 from .position import Source, position_of_fields
 
 _KINDS = {

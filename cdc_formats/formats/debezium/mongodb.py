@@ -82,7 +82,7 @@ from cdc_formats.values.connect_schema import is_wrapped
 from cdc_formats.values.json_reader import json_reader, read_json, read_object, read_part
 from cdc_formats.values.schema import Column, Handling
 
-from .envelope import DebeziumEnvelope, WrappedReader, without_op
+from .json import DebeziumEnvelope, WrappedReader, without_op
 
 _UPDATED = "updateDescription.updatedFields"
 _REMEDY = (

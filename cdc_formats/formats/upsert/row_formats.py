@@ -25,10 +25,15 @@ from functools import cache, cached_property
 from io import StringIO
 from typing import Any, Literal, TypeVar
 
-from cdc_formats.avro.reader import AvroSchema, row_converter
-from cdc_formats.avro.registry_options import RegistryOptions, require_fastavro
+from cdc_formats.avro.records import (
+    AvroSchema,
+    avro_bytes,
+    avro_writer,
+    record_schema,
+    row_converter,
+)
+from cdc_formats.avro.registry_client import RegistryOptions, require_fastavro
 from cdc_formats.avro.schema_registry import Registry, framed, unframed
-from cdc_formats.avro.writer import avro_bytes, avro_writer, record_schema
 from cdc_formats.decoding.rows import RowConverter
 from cdc_formats.encoding import RowWriter
 from cdc_formats.errors import (

@@ -48,7 +48,7 @@ Differs from Flink (2.3, its Kafka connector 4.0):
 - ``avro-confluent`` reads columns by name in each record's schema, and a plain value if there is
   one column; the id can be in a header. ``avro`` has Flink's types with
   ``timestamp_mapping.legacy=false``. Options apply to key and value, except the subject.
-  `cdc_formats.avro.reader` describes the types.
+  `cdc_formats.avro.records` describes the types.
 - The mode declares deletes with only the key (Flink's connector declares full deletes, so that a
   sink that requires them may get NULLs).
 
@@ -117,7 +117,7 @@ class UpsertKafka(UpsertOptions):
     avro_confluent_url, avro_confluent_basic_auth_user_info, avro_confluent_bearer_auth_token : str or None
     avro_confluent_ssl_ca_location, avro_confluent_ssl_certificate_location, avro_confluent_ssl_key_location : str or None
     avro_confluent_ssl_key_password, avro_confluent_properties, avro_confluent_retry_seconds
-        The registry of ``avro-confluent``, with the options of `registry_options.RegistryOptions`.
+        The registry of ``avro-confluent``, with the options of `registry_client.RegistryOptions`.
     key_avro_confluent_subject, value_avro_confluent_subject : str or None
         The subjects for writing the schemas; `for_topic` sets ``<topic>-key`` and
         ``<topic>-value``.

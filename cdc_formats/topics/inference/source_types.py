@@ -44,7 +44,7 @@ import re
 from collections.abc import Collection, Mapping
 from typing import Any
 
-from cdc_formats.avro.reader import AvroSchema
+from cdc_formats.avro.records import AvroSchema
 from cdc_formats.errors import SchemaError
 from cdc_formats.topics.sampler import DeclaredColumn
 from cdc_formats.values.connect_schema import CONNECT, DEBEZIUM_TIME
@@ -249,7 +249,7 @@ def avro_columns(schema: AvroSchema, connector: str = "") -> list[DeclaredColumn
 
     Examples
     --------
-    >>> from cdc_formats.avro.reader import AvroSchema
+    >>> from cdc_formats.avro.records import AvroSchema
     >>> price = {"type": "bytes", "logicalType": "decimal", "precision": 10, "scale": 2}
     >>> fields = [{"name": "id", "type": "long"}, {"name": "price", "type": ["null", price]}]
     >>> schema = AvroSchema({"type": "record", "name": "Value", "fields": fields})

@@ -19,9 +19,8 @@ from cdc_formats.decoding.envelope import member, text
 from cdc_formats.errors import DecodeError, MalformedMessageError, SchemaError, WriterSchemaError
 from cdc_formats.events import Headers
 from cdc_formats.formats.debezium.avro import DebeziumAvro
-from cdc_formats.formats.debezium.envelope import is_complete, is_complete_source
 from cdc_formats.formats.debezium.flat import DebeziumFlatJson, connector_of, either
-from cdc_formats.formats.debezium.json import DebeziumJson
+from cdc_formats.formats.debezium.json import DebeziumJson, is_complete, is_complete_source
 from cdc_formats.topics.inference.observed import BASE64, DIGITS, ColumnValues
 from cdc_formats.topics.inference.source_types import (
     MYSQL_CONNECTORS,
@@ -45,8 +44,7 @@ from cdc_formats.topics.sampler import (
     Sampler,
 )
 from cdc_formats.values.connect_schema import CONNECT, DEBEZIUM_TIME, key_fields, message_fields
-from cdc_formats.values.frames import SchemaId
-from cdc_formats.values.json_reader import read_json
+from cdc_formats.values.json_reader import SchemaId, read_json
 from cdc_formats.values.schema import Column
 from cdc_formats.values.types import MOST_DIGITS
 

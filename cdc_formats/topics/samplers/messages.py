@@ -10,7 +10,7 @@ from decimal import Decimal
 from itertools import chain
 from typing import Any, ClassVar
 
-from cdc_formats.avro.registry_options import RegistryOptions
+from cdc_formats.avro.registry_client import RegistryOptions
 from cdc_formats.decoding.other_messages import is_wrapped_row, other_message
 from cdc_formats.errors import DecodeError, MalformedMessageError
 from cdc_formats.events import Headers, Ignored

@@ -33,12 +33,10 @@ FORBIDDEN = {
     "locale",
 }
 EXTRAS = {
-    "avro/reader.py": {"fastavro"},
+    "avro/records.py": {"fastavro"},
     "avro/confluent_client.py": {"confluent_kafka"},
     "avro/glue_client.py": {"boto3", "botocore"},
-    "avro/registry_client.py": {"threading", "time"},
-    "avro/registry_options.py": {"urllib"},
-    "avro/writer.py": {"fastavro"},
+    "avro/registry_client.py": {"threading", "time", "urllib"},
     "message_format.py": {"jsonschema", "referencing"},
     "topics/kafka.py": {"time"},
     "topics/profile/terminal.py": {"rich"},

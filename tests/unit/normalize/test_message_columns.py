@@ -11,7 +11,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings, strategies as st
 
 from cdc_formats import columns
-from cdc_formats.avro.reader import AvroSchema
+from cdc_formats.avro.records import AvroSchema
 from cdc_formats.errors import DecodeError
 from cdc_formats.values.schema import ABSENT, ConversionError, Handling
 from cdc_formats.values.types import converter

@@ -11,7 +11,7 @@ import pytest
 from confluent_kafka.schema_registry import Schema
 
 from cdc_formats import Event, Format, columns, read_object
-from cdc_formats.avro.reader import AvroSchema
+from cdc_formats.avro.records import AvroSchema
 from cdc_formats.avro.schema_registry import Registry
 from cdc_formats.errors import (
     DecodeError,
