@@ -46,7 +46,6 @@ def printable(text: str) -> str:
     return _UNSAFE.sub(lambda match: match[0].encode("unicode_escape").decode("ascii"), text)
 
 
-_WORD = re.compile(r"(?<!^)(?=[A-Z])")
 EXCERPT_BYTES = 200
 """The most bytes of a message that an error shows."""
 
@@ -60,7 +59,9 @@ class ChangelogError(Exception):
 
     def __init_subclass__(cls) -> None:
         if "condition" not in vars(cls):
-            cls.condition = _WORD.sub("_", cls.__name__.removesuffix("Error")).upper()
+            cls.condition = re.sub(
+                r"(?<!^)(?=[A-Z])", "_", cls.__name__.removesuffix("Error")
+            ).upper()
 
     def __str__(self) -> str:
         return printable(f"[{self.condition}] {self.args[0] if self.args else ''}")

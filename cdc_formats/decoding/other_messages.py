@@ -117,12 +117,18 @@ WRAPPED = (
     "the row is in `after`, without an operation, as in CockroachDB's envelope=wrapped (its "
     "default): read it as cockroachdb-json"
 )
-_OF_WRAPPED = {"after", "before", "key", "mvcc_timestamp", "topic", "updated"}
 
 
 def is_wrapped_row(names: Collection[str]) -> bool:
     """Whether a message's fields are those of CockroachDB's wrapped envelope."""
-    return "after" in names and _OF_WRAPPED.issuperset(names)
+    return "after" in names and {
+        "after",
+        "before",
+        "key",
+        "mvcc_timestamp",
+        "topic",
+        "updated",
+    }.issuperset(names)
 
 
 _TEXT_OF_MONGODB = (

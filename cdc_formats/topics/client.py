@@ -172,13 +172,6 @@ READ_ONLY = {
     "allow.auto.create.topics": False,
 }
 """Options of a consumer that has no side effects and reports the end of a partition."""
-_DEFAULTS = {
-    "group.id": "cdc",
-    "isolation.level": "read_committed",  # as the queries
-    "fetch.wait.max.ms": 20,  # another read would wait for the end of one at the topic's end
-    # The errors here contain what librdkafka logs; its log would repeat the servers' names.
-    "log_level": 0,
-}
 _MOST_RECORDS = 1000
 _POLL_SECONDS = 0.2  # the longest delay of Ctrl-C, and of a single record
 _TRY_SECONDS = 0.5  # Ctrl-C has no effect inside the client
@@ -231,7 +224,12 @@ class KafkaReader:
         self._kafka: Any = confluent_kafka
         self.brokers, self.remedy = BrokerErrors(config.get("error_cb")), remedy
         options = {
-            **_DEFAULTS,
+            "group.id": "cdc",
+            "isolation.level": "read_committed",  # as the queries
+            # Another read would wait for the end of one at the topic's end.
+            "fetch.wait.max.ms": 20,
+            # The errors here contain what librdkafka logs; its log would repeat the servers' names.
+            "log_level": 0,
             **config,
             "bootstrap.servers": servers,
             **READ_ONLY,

@@ -59,7 +59,6 @@ CONFLUENT, CONFLUENT_JSON = "Confluent framing (Avro or Protobuf)", "Confluent f
 GLUE, GLUE_JSON = "AWS Glue framing (Avro or Protobuf)", "AWS Glue framing, then JSON"
 FRAMED, FRAMED_JSON = (CONFLUENT, GLUE), (CONFLUENT_JSON, GLUE_JSON)
 """The encodings in a registry's frame."""
-_CONFLUENT = (CONFLUENT, CONFLUENT_JSON)
 TEXT, BYTES = "text", "bytes"
 
 
@@ -176,7 +175,9 @@ def _framed(data: bytes) -> Encoded | None:
     if frame is None or not frame.schema or len(data) == frame.size:
         return None
     name = frame.schema.hex if isinstance(frame.schema, UUID) else str(frame.schema)
-    binary, json = (GLUE, GLUE_JSON) if isinstance(frame.schema, GlueVersion) else _CONFLUENT
+    binary, json = (
+        (GLUE, GLUE_JSON) if isinstance(frame.schema, GlueVersion) else (CONFLUENT, CONFLUENT_JSON)
+    )
     with suppress(MalformedMessageError, RecursionError):
         content = frame.content(data)
         if content[:1] in (b"{", b"["):

@@ -67,7 +67,6 @@ _PLAIN = {
     "FLOAT": "float",
     "DOUBLE": "double",
 }
-_PREFIXES = {"ms": "", "us": "Micro", "ns": "Nano"}
 _TIMES = {"TIME": "Time", "TIMESTAMP_NTZ": "Timestamp", "INTERVAL DAY TO SECOND": "Duration"}
 
 
@@ -164,7 +163,9 @@ def _time(sql_type: SqlType, optional: bool, handling: Handling) -> dict[str, An
         return _named(
             "int32" if (sql_type.name, unit) == ("TIME", "ms") else "int64",
             optional,
-            (CONNECT if connect else DEBEZIUM_TIME) + _PREFIXES[unit] + _TIMES[sql_type.name],
+            (CONNECT if connect else DEBEZIUM_TIME)
+            + {"ms": "", "us": "Micro", "ns": "Nano"}[unit]
+            + _TIMES[sql_type.name],
         )
     if handling.time == "isostring" and sql_type.name != "INTERVAL DAY TO SECOND":
         return _named("string", optional, DEBEZIUM_TIME + "Iso" + _TIMES[sql_type.name])

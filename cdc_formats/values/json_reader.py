@@ -137,7 +137,6 @@ MOST_DIGITS = 4_300
 """The most digits of an integer: as many as Python reads by default."""
 _FRAMES = (b"\0", b"\1", b"\3")
 """The first bytes of frames."""
-_BOM = b"\xef\xbb\xbf"
 _FAILURES = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 
 
@@ -209,7 +208,7 @@ def json_reader(shape: type[T], *, spelled: bool = False) -> Callable[[bytes], T
         try:
             if data[:1] in _FRAMES:
                 data = memoryview(without_frame(bytes(data)))
-            return decode(data[3:] if data[:3] == _BOM else data)
+            return decode(data[3:] if data[:3] == b"\xef\xbb\xbf" else data)
         except _FAILURES as error:
             raise _malformed(error) from None
 

@@ -186,17 +186,9 @@ def _float_writer(sql_type: SqlType, handling: Handling, iso: bool) -> Converter
 _EXACT = Context(prec=120)
 _WIDE = Context(prec=200)
 _DECIMAL_TEXT = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]{1,9})?")
-_LOST_DIGITS = (
-    "a float may have lost digits: read the message with cdc_formats.read_object, which gives a "
-    "Decimal, instead of json.loads"
-)
 _UNDECLARED_DECIMAL = (
     "is it base64 or digits? Set decimal_handling_mode to the connector's decimal.handling.mode: "
     "'precise', 'string' or 'double'"
-)
-_TOO_MANY_DIGITS = (
-    "more digits after the point than the type holds: declare a type that holds them, or set "
-    "rounding='half_up'"
 )
 _UNSIGNED_BASE64 = re.compile("[A-Za-f][A-Za-z0-9+/]*={0,2}")
 """Base64 of a non-negative number: its first bit is 0. Decimal digits never match."""
@@ -233,7 +225,12 @@ def decimal_text(value: Decimal, precision: int, scale: int, rounding: Rounding 
     if value.is_finite() and value.adjusted() < precision - scale:
         rounded = value.quantize(Decimal(1).scaleb(-scale), ROUND_HALF_UP, _EXACT)
         if rounded != value and rounding != "half_up":
-            raise refuse(f"DECIMAL({precision},{scale})", value, _TOO_MANY_DIGITS)
+            raise refuse(
+                f"DECIMAL({precision},{scale})",
+                value,
+                "more digits after the point than the type holds: declare a type that holds them, "
+                "or set rounding='half_up'",
+            )
         if not rounded:
             return decimal_text(Decimal(0), precision, scale)
         if rounded.adjusted() < precision - scale:
@@ -276,7 +273,16 @@ def _decimal_converter(sql_type: SqlType, handling: Handling) -> Converter:
             return decimal_text(value, precision, scale, rounding)
         if type(value) is dict and set(value) == {"scale", "value"}:
             return decimal_text(_variable_scale(sql_type, value), precision, scale, rounding)
-        raise refuse(sql_type, value, _LOST_DIGITS if type(value) is float else "")
+        raise refuse(
+            sql_type,
+            value,
+            (
+                "a float may have lost digits: read the message with cdc_formats.read_object, which gives a "
+                "Decimal, instead of json.loads"
+            )
+            if type(value) is float
+            else "",
+        )
 
     return convert
 
@@ -397,11 +403,6 @@ def _decimal_canonical(sql_type: SqlType) -> Any:
 # --------------------------------------------------------------------------------------------------
 # the types
 
-_INTEGER = ValueType(
-    canonical=_integer_canonical,
-    converter=_integer_converter,
-    writer=lambda _, handling, iso: None if handling.native else str,
-)
 TYPES = {
     "BOOLEAN": ValueType(
         canonical=lambda _: bool,
@@ -410,7 +411,14 @@ TYPES = {
         writer=lambda _, handling, iso: None if handling.native else _boolean_text,
         to_text=_boolean_text,
     ),
-    **dict.fromkeys(INTEGER_BITS, _INTEGER),
+    **dict.fromkeys(
+        INTEGER_BITS,
+        ValueType(
+            canonical=_integer_canonical,
+            converter=_integer_converter,
+            writer=lambda _, handling, iso: None if handling.native else str,
+        ),
+    ),
     "FLOAT": ValueType(
         canonical=lambda _: float,
         converter=_float_converter,

@@ -139,7 +139,6 @@ _SIZED = {
     "TIMESTAMP": (0, 9),
     "TIMESTAMP_NTZ": (0, 9),
 }
-_TEXT = ("STRING", "CHAR", "VARCHAR")
 _WITHOUT_ZONE = ("WITHOUT", "TIME", "ZONE")
 TYPE_NAMES = (*_PLAIN, *_SIZED, "DECIMAL", "INTERVAL DAY TO SECOND", "ARRAY", "MAP", "STRUCT")
 """The names of all types."""
@@ -379,7 +378,7 @@ class _Parser:
         )
 
     def _collated(self, sql_type: SqlType) -> SqlType:
-        if sql_type.name in _TEXT and self._accept("COLLATE"):
+        if sql_type.name in ("STRING", "CHAR", "VARCHAR") and self._accept("COLLATE"):
             collation = self._name()
             if collation.upper() != "UTF8_BINARY":
                 raise SchemaError(

@@ -51,11 +51,14 @@ def _variant_converter(sql_type: SqlType, handling: Handling) -> Converter:
     return convert
 
 
-_TEXT = ValueType(canonical=lambda _: str, converter=_converter, writer=lambda *_: None)
-_VARIANT = ValueType(
-    canonical=lambda _: str,
-    converter=_variant_converter,
-    writer=lambda _, handling, iso: None if handling.json == "text" else raw_json,
-)
 TEXT_TYPES = ("STRING", "CHAR", "VARCHAR")
-TYPES = {**dict.fromkeys(TEXT_TYPES, _TEXT), "VARIANT": _VARIANT}
+TYPES = {
+    **dict.fromkeys(
+        TEXT_TYPES, ValueType(canonical=lambda _: str, converter=_converter, writer=lambda *_: None)
+    ),
+    "VARIANT": ValueType(
+        canonical=lambda _: str,
+        converter=_variant_converter,
+        writer=lambda _, handling, iso: None if handling.json == "text" else raw_json,
+    ),
+}

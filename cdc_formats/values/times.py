@@ -35,12 +35,7 @@ _EPOCH = datetime(1970, 1, 1)
 _EPOCH_DAY = date(1970, 1, 1).toordinal()
 _LEAST_DAY, _MOST_DAY = date.min.toordinal() - _EPOCH_DAY, date.max.toordinal() - _EPOCH_DAY
 LEAST_STAMP, MOST_STAMP = _LEAST_DAY * DAY_MICROS, (_MOST_DAY + 1) * DAY_MICROS - 1
-_UNDECLARED_TIME = (
-    "its unit is unknown: set time_precision_mode to the connector's time.precision.mode"
-)
 _TEXT_ONLY = "this format writes dates and times as text"
-_PARTS_ONLY = "'structured' writes dates and times as objects of their parts"
-_EXPECTED_TIME = "expected HH:mm:ss[.fraction]"
 # MySQL's TIME is from -838:59:59 to 838:59:59.
 _DURATION_REMEDY = ": a TIME is within 24 hours, declare INTERVAL DAY TO SECOND or STRING"
 
@@ -87,11 +82,14 @@ def epoch_unit(sql_type: SqlType, handling: Handling) -> tuple[str, str]:
     if handling.epoch_unit:
         return handling.epoch_unit, ""
     if handling.time is None:
-        return "", _UNDECLARED_TIME
+        return (
+            "",
+            "its unit is unknown: set time_precision_mode to the connector's time.precision.mode",
+        )
     if handling.time in ("text", "isostring"):
         return "", _TEXT_ONLY
     if handling.time == "structured":
-        return "", _PARTS_ONLY
+        return "", "'structured' writes dates and times as objects of their parts"
     if sql_type.name == "INTERVAL DAY TO SECOND":
         # io.debezium.time.MicroDuration and MicroTime; Connect's own times have no duration.
         return (
@@ -310,7 +308,11 @@ def _time_converter(sql_type: SqlType, handling: Handling) -> Converter:
         match = _TIME_TEXT.fullmatch(value)
         if match is None or (match[5] and handling.time == "text"):
             is_duration = _INTERVAL_TEXT.fullmatch(value) is not None
-            reason = f"out of its range{_DURATION_REMEDY}" if is_duration else _EXPECTED_TIME
+            reason = (
+                f"out of its range{_DURATION_REMEDY}"
+                if is_duration
+                else "expected HH:mm:ss[.fraction]"
+            )
             raise refuse(sql_type, value, reason)
         hours, minutes, seconds = int(match[1]), int(match[2]), int(match[3])
         if minutes > 59 or seconds > 59:
@@ -383,15 +385,11 @@ def timestamp_text(micros: int, between: str = " ") -> str:
     return date_text(days) + between + time_text(rest)
 
 
-_INFINITE_NANOS = (2**63 - 1, -(2**63))
-"""Debezium's values of PostgreSQL's infinities in nanoseconds, which are times of a real year."""
-
-
 def _epoch_stamp(sql_type: SqlType, handling: Handling) -> Callable[[Any], int]:
     of_number = _epoch(sql_type, handling, LEAST_STAMP, MOST_STAMP)
 
     def convert(value: Any) -> int:
-        if value in _INFINITE_NANOS:
+        if value in (2**63 - 1, -(2**63)):  # otherwise times of a real year
             raise refuse(sql_type, value, "it is PostgreSQL's infinity: declare BIGINT")
         return of_number(value)
 
@@ -434,10 +432,6 @@ def _timestamp_converter(sql_type: SqlType, handling: Handling) -> Converter:
     return convert
 
 
-_LOCATED = {"location", "value"}
-"""The fields of a timestamp of TiCDC's simple protocol: a zone's name, and text in this zone."""
-
-
 def _object_reader(
     sql_type: SqlType, handling: Handling, to_utc: Callable[[int], int]
 ) -> Callable[[Any], int]:
@@ -445,7 +439,8 @@ def _object_reader(
     by_zone = dict[str, Converter]()
 
     def convert(value: Any) -> int:
-        if value.keys() != _LOCATED:
+        # TiCDC's simple protocol writes a zone's name, and text in this zone.
+        if value.keys() != {"location", "value"}:
             return _stamp_of_parts(sql_type, value, to_utc)
         zone, text = str(value["location"]), value["value"]
         if sql_type.name != "TIMESTAMP" or type(text) is not str:

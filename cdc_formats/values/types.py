@@ -279,7 +279,6 @@ MOST_DIGITS = 38
 """The most digits of a DECIMAL."""
 APPROXIMATE = ("FLOAT", "DOUBLE")
 _EXACT = {*INTEGER_BITS, "DECIMAL"}
-_IN_DOUBLE = {*APPROXIMATE, "TINYINT", "SMALLINT", "INT"}
 
 
 def wider(first: SqlType, second: SqlType, otherwise: SqlType | None = None) -> SqlType | None:
@@ -308,7 +307,7 @@ def wider(first: SqlType, second: SqlType, otherwise: SqlType | None = None) -> 
         return (
             SqlType("DECIMAL", whole + scale, scale) if whole + scale <= MOST_DIGITS else otherwise
         )
-    if names <= _IN_DOUBLE:
+    if names <= {*APPROXIMATE, "TINYINT", "SMALLINT", "INT"}:
         return SqlType("DOUBLE")
     if names <= set(TEXT_TYPES):
         return SqlType("STRING")

@@ -116,8 +116,6 @@ _KINDS = {
     "d": RowKind.DELETE,
 }
 _DELETED = {None: False, "false": False, False: False, "true": True, True: True}
-_ADDED = ("op", "ts_ms", "db", "schema", "table", "connector", "version")
-_OF_SOURCE = ("ts_ms", "db", "schema", "table", "connector", "version")
 _DELETED_FIELD = "__deleted"  # constant in Debezium, independent of add.fields.prefix
 
 
@@ -331,8 +329,12 @@ def _properties(message: _Message) -> list[Any] | None:
 
 def _added_shape(prefix: str) -> Any:
     """Return the struct of the fields next to the columns; missing ones are None."""
-    names = {name: prefix + name for name in _ADDED} | {
-        f"source_{name}": f"{prefix}source_{name}" for name in _OF_SOURCE
+    names = {
+        name: prefix + name
+        for name in ("op", "ts_ms", "db", "schema", "table", "connector", "version")
+    } | {
+        f"source_{name}": f"{prefix}source_{name}"
+        for name in ("ts_ms", "db", "schema", "table", "connector", "version")
     }
     rename = {**names, "deleted": _DELETED_FIELD, "block": "schema"}
     return fields_struct(" ".join((*names, "deleted")), around="block payload", rename=rename)

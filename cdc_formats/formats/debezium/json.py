@@ -216,12 +216,7 @@ ROW_CONNECTORS = (
 """Connectors that are known to write whole rows, whose messages the columnar decoder reads."""
 CELL_CONNECTORS = ("cassandra", "scylla", "yugabytedb")
 """Connectors that write cells instead of rows, in which null means unchanged."""
-_KINDS = {"c": RowKind.INSERT, "r": RowKind.INSERT, "u": RowKind.UPDATE_AFTER, "d": RowKind.DELETE}
 _WITHOUT_ROWS = {"t": Ignored.TRUNCATE, "m": Ignored.MESSAGE}
-_REMEDY = (
-    "PostgreSQL: set the table's REPLICA IDENTITY to FULL, or to DEFAULT with a primary key; "
-    "MySQL: binlog_row_image=FULL; CockroachDB: set the changefeed's option diff"
-)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -317,14 +312,25 @@ def envelope_of(rows: RowConverter, **more: Any) -> Envelope:
     """
     return Envelope(
         operation=("op",),
-        kinds=_KINDS,
+        kinds={
+            "c": RowKind.INSERT,
+            "r": RowKind.INSERT,
+            "u": RowKind.UPDATE_AFTER,
+            "d": RowKind.DELETE,
+        },
         codes=Codes(are_text=False, or_else=f", {', '.join(_WITHOUT_ROWS)}"),
         inspect=_inspect,
         adjust=partial(mark_unchanged, rows),
         after="after",
         before="before",
         deleted="before",
-        images=Images(remedy=_REMEDY, missing_is_null=True),
+        images=Images(
+            remedy=(
+                "PostgreSQL: set the table's REPLICA IDENTITY to FULL, or to DEFAULT with a primary key; "
+                "MySQL: binlog_row_image=FULL; CockroachDB: set the changefeed's option diff"
+            ),
+            missing_is_null=True,
+        ),
         **more,
     )
 

@@ -198,16 +198,6 @@ class AnyColumns:
 VALUES = "values"
 _UNSIZED = SqlType("DECIMAL")
 """A number whose digits no declaration has."""
-_CELL = {"value", "set", "deletion_ts"}
-_DECIMAL_NOTE = (
-    "a number with a fraction, and a value with more digits than this type is an error: declare "
-    "the source's DECIMAL(p,s), or DOUBLE"
-)
-_DOUBLE_NOTE = Question(
-    "a number with a fraction: if the source's column is a DECIMAL, declare it, since a DOUBLE "
-    "holds 15 digits",
-    {"decimal_handling_mode": ("double",)},
-)
 
 
 @dataclass(frozen=True)
@@ -345,7 +335,9 @@ class TopicSample(SampleCounts):
         cells = [value for value in row.values() if value is not None]
         # Debezium's connectors for Cassandra and YugabyteDB write cells.
         if cells and all(
-            isinstance(cell, dict) and {"value", "set"} <= set(cell) <= _CELL for cell in cells
+            isinstance(cell, dict)
+            and {"value", "set"} <= set(cell) <= {"value", "set", "deletion_ts"}
+            for cell in cells
         ):
             raise MalformedMessageError(
                 "the row has cells with `value` and `set`, not values, and a null cell means "
@@ -486,9 +478,16 @@ class TopicSample(SampleCounts):
         yield from (note for note in seen.notes() if note not in self.sampler.not_asked)
         types = set(leaves(sql_type))
         if any(each.name == "DECIMAL" and each.scale for each in types):
-            yield _DECIMAL_NOTE
+            yield (
+                "a number with a fraction, and a value with more digits than this type is an error: declare "
+                "the source's DECIMAL(p,s), or DOUBLE"
+            )
         elif not self.sampler.exact_numbers and SqlType("DOUBLE") in types:
-            yield _DOUBLE_NOTE
+            yield Question(
+                "a number with a fraction: if the source's column is a DECIMAL, declare it, since a DOUBLE "
+                "holds 15 digits",
+                {"decimal_handling_mode": ("double",)},
+            )
 
     def notes(self) -> Iterator[str]:
         """Return notes for the user on the whole sample."""

@@ -58,13 +58,8 @@ _KINDS = {
     dict: "object",
     type(None): "null",
 }
-_PLAIN = {"boolean": "BOOLEAN", "bytes": "BINARY", "timestamp": "TIMESTAMP"}
 _NUMBERS = {"integer", "number", "double"}
-_SPECIAL_FLOATS = ("NaN", "Infinity", "-Infinity")
-_DOUBLE_DIGITS = 17
 _ROOMY_SCALE = 18  # as Spark's own default, DECIMAL(38,18)
-_EXAMPLE = 40
-_MOST_DEPTH = 20
 
 
 def _accepts(convert: Callable[[str], object]) -> Callable[[str], bool]:
@@ -96,8 +91,6 @@ _SHAPES: dict[str, Callable[[str], object]] = {
 DIGITS = Question("every value is digits: if it is a number, declare it")
 BASE64 = Question("every value is base64: if it is BINARY, declare it")
 _BASE64_MARK = re.compile(r"[+/=]")
-
-_LEAST_TIME = 1000
 
 
 class ColumnValues:
@@ -137,7 +130,7 @@ class ColumnValues:
         if value in self._none:
             return
         kind = _KINDS.get(type(value), "string")
-        if kind in ("array", "object") and self._depth == _MOST_DEPTH:
+        if kind in ("array", "object") and self._depth == 20:  # a deeper value counts as one kind
             kind = "deeper"
         self.kinds[kind] += 1
         add = self._adders.get(kind)
@@ -146,7 +139,7 @@ class ColumnValues:
         if (
             kind != "null"
             and len(self.examples) < examples
-            and (shown := clip(str(value), _EXAMPLE)) not in self.examples
+            and (shown := clip(str(value), 40)) not in self.examples
         ):
             self.examples.append(shown)
 
@@ -156,7 +149,7 @@ class ColumnValues:
 
     def _add_number(self, value: Decimal) -> None:
         self._exponent |= _exponent(value) > 0
-        self._beyond_double |= len(value.as_tuple().digits) > _DOUBLE_DIGITS
+        self._beyond_double |= len(value.as_tuple().digits) > 17  # those of a double
         self._add_digits(value)
 
     def _add_array(self, value: list[Any]) -> None:
@@ -178,7 +171,7 @@ class ColumnValues:
     def _add_text(self, text: str) -> None:
         lengths = (*(self.lengths or ()), len(text))
         self.lengths = min(lengths), max(lengths)
-        self._special += text in _SPECIAL_FLOATS
+        self._special += text in ("NaN", "Infinity", "-Infinity")
         self._shapes = {name for name in self._shapes if _SHAPES[name](text)}
         if "digits" in self._shapes:
             self._add_digits(Decimal(text))
@@ -203,7 +196,7 @@ class ColumnValues:
 
         They are no dates and times then: days of the years 1967 to 1972, or less than a second.
         """
-        return 0 < max(self._most, -self._least) < _LEAST_TIME
+        return 0 < max(self._most, -self._least) < 1000
 
     @property
     def nulls(self) -> int:
@@ -259,7 +252,13 @@ class ColumnValues:
                 fields=(Column("element", self._elements.type(exact_numbers=exact_numbers)),),
             )
         return (
-            self._object(exact_numbers) if kind == "object" else SqlType(_PLAIN.get(kind, "STRING"))
+            self._object(exact_numbers)
+            if kind == "object"
+            else SqlType(
+                {"boolean": "BOOLEAN", "bytes": "BINARY", "timestamp": "TIMESTAMP"}.get(
+                    kind, "STRING"
+                )
+            )
         )
 
     def digits(self) -> SqlType | None:

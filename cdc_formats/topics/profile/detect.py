@@ -41,9 +41,7 @@ from cdc_formats.topics.sampler import (
 
 _DECOY = b'{"a field that no format has": 1}'
 _MOST_SHOWN = 5
-_NOT_SHOWN = ("identifier", "distinctive", "format", "readings")
 _NEEDED_SHARE = 2  # at least one of two values must be understood
-_SPECIFIC_SHARE = 10  # one of ten is enough to prefer a specific format
 
 
 @dataclass(frozen=True)
@@ -104,7 +102,11 @@ class Candidate:
         """Return the result as JSON values."""
         return {
             "format": self.identifier,
-            **{name: value for name, value in vars(self).items() if name not in _NOT_SHOWN},
+            **{
+                name: value
+                for name, value in vars(self).items()
+                if name not in ("identifier", "distinctive", "format", "readings")
+            },
         }
 
 
@@ -237,7 +239,8 @@ def _is_specific(each: Candidate) -> bool:
     """Whether a format refuses what no CDC tool writes, and reads a share of the sample."""
     # Several formats read a null payload as a tombstone, so that it does not count as evidence.
     telling = each.understood - each.ignored.get(Ignored.TOMBSTONE.value, 0)
-    return each.specific and _SPECIFIC_SHARE * telling >= each.values > 0
+    # One of ten is enough to prefer a specific format.
+    return each.specific and 10 * telling >= each.values > 0
 
 
 def _rank(each: Candidate) -> tuple[Any, ...]:

@@ -50,9 +50,6 @@ from cdc_formats.topics.sampler import (
 )
 from cdc_formats.values import times
 
-_MOST_ERRORS = 5
-_MOST_STATEMENTS = 3
-
 
 def profile_records(
     records: Sequence[SampledRecord],
@@ -156,7 +153,7 @@ def _content(
         "ignored": dict(ignored),
         "control_events": tuple(_statements(readings, format)),
         "corrupt": len(errors),
-        "errors": tuple(errors[:_MOST_ERRORS]),
+        "errors": tuple(errors[:5]),
         "notes": notes,
         "calls": {
             each.name: call_text(topic, servers, connection, format, each, notes)
@@ -199,7 +196,7 @@ def _statements(readings: Sequence[Reading], format: Format) -> Iterator[str]:
         if (
             each.ignored is None
             or each.ignored in (Ignored.TOMBSTONE, Ignored.HEARTBEAT)
-            or shown[each.ignored] == _MOST_STATEMENTS
+            or shown[each.ignored] == 3
         ):
             continue
         record = each.record
@@ -217,10 +214,6 @@ def _statements(readings: Sequence[Reading], format: Format) -> Iterator[str]:
 
 # --------------------------------------------------------------------------------------------------
 # The ``from_kafka_changelog`` call for a table; what is unknown becomes a comment
-
-_SERVERS = "localhost:9092"
-_SECRET = "..."
-_COMMENT = 74  # with its indentation, it fits a terminal of 80 columns
 
 
 def call_text(
@@ -250,7 +243,7 @@ def call_text(
             "options: add Spark's kafka.* options that match the sample's client: "
             f"{', '.join(sorted(connection))}"
         )
-    if _SECRET in table.options.values():
+    if "..." in table.options.values():
         comments.append('format_options: replace "..." with the secret')
     return "\n".join(
         [
@@ -259,12 +252,12 @@ def call_text(
             *(
                 f"# {line}"
                 for note in comments
-                for line in wrap(printable(note), _COMMENT, break_on_hyphens=False)
+                for line in wrap(printable(note), 74, break_on_hyphens=False)
             ),
             "changes = from_kafka_changelog(",
             *(
                 f"    {line}"
-                for line in _arguments(topic, servers or _SERVERS, format.identifier, table)
+                for line in _arguments(topic, servers or "localhost:9092", format.identifier, table)
             ),
             ")",
         ]

@@ -128,9 +128,6 @@ def _drawn_html(report: Report) -> str:
 
 
 _WIDTH = 120
-_LEAST_COLUMN = 8
-_WIDEST = 10_000
-_KIND_STYLES = {"+I": "green", "-U": "yellow", "+U": "cyan", "-D": "red"}
 
 
 def plain_text(report: Report) -> str:
@@ -185,7 +182,7 @@ def _plain_grid(grid: Grid) -> list[str]:
 def _widths(rows: list[list[str]]) -> list[int]:
     """Return the widths of columns; the widest shrink until all fit."""
     widths = [max(len(row[index]) for row in rows) for index in range(len(rows[0]))]
-    while sum(widths) + 2 * len(widths) > _WIDTH and max(widths) > _LEAST_COLUMN:
+    while sum(widths) + 2 * len(widths) > _WIDTH and max(widths) > 8:
         widths[widths.index(max(widths))] -= 1
     return widths
 
@@ -244,7 +241,7 @@ class _FittingGrid:
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         table = _drawn_grid(self.grid)
-        fits = console.measure(table, options=options.update(width=_WIDEST)).minimum
+        fits = console.measure(table, options=options.update(width=10_000)).minimum
         if fits <= options.max_width:
             yield table
         else:
@@ -270,7 +267,7 @@ def _drawn_grid(grid: Grid) -> Table:
             overflow="fold",
             no_wrap=number or index == 0,
             min_width=max(map(len, name.split()), default=None),  # words of a header are not broken
-            style=_KIND_STYLES.get(name),
+            style={"+I": "green", "-U": "yellow", "+U": "cyan", "-D": "red"}.get(name),
         )
     for row in grid.rows:
         drawn.add_row(*(text.Text(printable(cell)) for cell in row))

@@ -24,8 +24,6 @@ from .terminal import Grid, Report, Section, clipped, html_text, plain_text, ren
 # --------------------------------------------------------------------------------------------------
 # Statistics of a sample's records: sizes, times, partitions, headers, keys, positions.
 
-_EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
-
 
 @dataclass(frozen=True)
 class Sizes:
@@ -127,7 +125,7 @@ def time_range(records: Sequence[SampledRecord]) -> tuple[str, str] | None:
 def _iso(millis: int) -> str:
     try:
         return (
-            (_EPOCH + timedelta(milliseconds=millis))
+            (datetime(1970, 1, 1, tzinfo=timezone.utc) + timedelta(milliseconds=millis))
             .isoformat(timespec="milliseconds")
             .replace("+00:00", "Z")
         )
@@ -258,7 +256,6 @@ def _out_of_order(placed: Sequence[tuple[Reading, Position]]) -> tuple[int, int]
 
 KINDS = ("+I", "-U", "+U", "-D")
 _MOST_CODE = 20_000
-_MOST_CANDIDATES = 4
 _MOST_ROWS = 40
 
 
@@ -444,7 +441,7 @@ def _counts(counts: Mapping[str, int]) -> str:
 
 def _format(profile: TopicProfile) -> Section:
     shown = [each for each in profile.candidates if each.understood or each.requirement][
-        :_MOST_CANDIDATES
+        :4
     ] or list(profile.candidates[:2])
     rows = tuple(
         (

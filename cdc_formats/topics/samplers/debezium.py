@@ -114,22 +114,6 @@ def _columns(
 SCHEMA_BLOCK = "schema block"
 """The source of columns that a schema block declares."""
 _UNSIGNED = "bigint_unsigned_handling_mode"
-_UNSIGNED_NOTE = Question(
-    "it has negative numbers: if the source's column is an unsigned BIGINT, declare DECIMAL(20,0), "
-    "and bigint_unsigned_handling_mode='long'",
-    {_UNSIGNED: ()},
-)
-_UNSIGNED_BASE64_NOTE = Question(
-    "if it is an unsigned BIGINT, declare DECIMAL(20,0), and "
-    "bigint_unsigned_handling_mode='precise'",
-    {_UNSIGNED: ()},
-)
-_UNSIGNED_BASE64_LENGTH = 12
-_EPOCH_NOTE = Question(
-    "an integer; Debezium writes DATE, TIME and TIMESTAMP as integers too, and without a schema "
-    "block its unit is not in the message: if it is one, declare it, and time_precision_mode",
-    {"time_precision_mode": ("isostring",)},
-)
 _DIGITS_NOTE = Question(
     "every value is digits: if it is a DECIMAL, declare it, and decimal_handling_mode='string'",
     {"decimal_handling_mode": ("precise", "double")},
@@ -179,7 +163,11 @@ class RowSampler(EnvelopeSampler):
         unsigned = set(connectors) <= {"", *MYSQL_CONNECTORS}
         yield from guess_notes(column, values, notes, unsigned=unsigned) if guessed else notes
         if unsigned and column.type.name == "BIGINT" and values.has_negative_integers:
-            yield _UNSIGNED_NOTE
+            yield Question(
+                "it has negative numbers: if the source's column is an unsigned BIGINT, declare DECIMAL(20,0), "
+                "and bigint_unsigned_handling_mode='long'",
+                {_UNSIGNED: ()},
+            )
 
     def inferred_options(self, sample: SampleCounts) -> Mapping[str, tuple[Any, str]]:
         """Return the option for an unsigned BIGINT if a schema declares one as a signed number."""
@@ -231,9 +219,6 @@ class DebeziumSampler(RowSampler):
         return super().evidence(record)._replace(distinctive="ddl" in record.value.fields)
 
 
-_EPOCHS = {"Timestamp", "MicroTimestamp", "NanoTimestamp", "MicroTime"}
-
-
 def block_options(sample: SampleCounts) -> Iterator[tuple[str, tuple[Any, str]]]:
     """Return the options that a sample's schema blocks show, with their values and reasons."""
     source_types = {each.source_type for declared in sample.declared.values() for each in declared}
@@ -244,7 +229,9 @@ def block_options(sample: SampleCounts) -> Iterator[tuple[str, tuple[Any, str]]]
         yield "schema_include", (True, f"all {sample.messages} messages have a schema block")
     if _any_starts(source_types, CONNECT + "Decimal"):
         yield "decimal_handling_mode", ("precise", f"{schema} has Connect's Decimal")
-    epochs = not blocks and bool(names & _EPOCHS)
+    epochs = not blocks and bool(
+        names & {"Timestamp", "MicroTimestamp", "NanoTimestamp", "MicroTime"}
+    )
     modes = (
         (_any_starts(source_types, CONNECT + "Time"), "connect", "Connect's Time or Timestamp"),
         (_any_starts(names, "Iso"), "isostring", "Debezium's Iso types"),
@@ -277,10 +264,18 @@ def guess_notes(
     named: dict[str | Question, Question] = {DIGITS: _DIGITS_NOTE, BASE64: _BASE64_NOTE}
     for note in notes:
         yield named.get(note, note)
-        if note == BASE64 and unsigned and max(values.lengths or (0,)) <= _UNSIGNED_BASE64_LENGTH:
-            yield _UNSIGNED_BASE64_NOTE
+        if note == BASE64 and unsigned and max(values.lengths or (0,)) <= 12:
+            yield Question(
+                "if it is an unsigned BIGINT, declare DECIMAL(20,0), and "
+                "bigint_unsigned_handling_mode='precise'",
+                {_UNSIGNED: ()},
+            )
     if column.type.name == "BIGINT" and not values.has_small_integers:
-        yield _EPOCH_NOTE
+        yield Question(
+            "an integer; Debezium writes DATE, TIME and TIMESTAMP as integers too, and without a schema "
+            "block its unit is not in the message: if it is one, declare it, and time_precision_mode",
+            {"time_precision_mode": ("isostring",)},
+        )
 
 
 class DebeziumAvroSampler(RowSampler):

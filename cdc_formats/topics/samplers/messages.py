@@ -358,9 +358,6 @@ _OF_OBJECTS = ("type", "eventtype", "action", "kind")
 """Names of an operation only next to a field with the row: in a row they are ordinary columns."""
 _ROWS = ("after", "data", "row", "new", "record", "values", "newrow")
 _BEFORES = ("before", "beforedata", "beforeimage", "old", "olddata", "oldrow", "previous")
-_PREFIXES = ("before_", "before.", "old_", "old.", "prev_", "previous_", "BI_")
-_MOST_DEEP = 3
-_LEAST_SHARE = 0.9
 
 
 class OpSampler(Sampler):
@@ -488,7 +485,7 @@ def _paths(value: Mapping[str, Any], outer: _Path = ()) -> Iterator[_Path]:
             yield (*outer, name)
         elif (
             isinstance(member, dict)
-            and len(outer) + 1 < _MOST_DEEP
+            and len(outer) + 1 < 3
             and _spelled(name) not in (*_ROWS, *_BEFORES)
         ):
             yield from _paths(member, (*outer, name))
@@ -517,7 +514,7 @@ def _codes_at(path: _Path, values: Sequence[Mapping[str, Any]]) -> dict[str, str
     codes = {code: meanings[code.lower()] for code in counts if code.lower() in meanings}
     return (
         dict(sorted(codes.items()))
-        if sum(counts[code] for code in codes) >= _LEAST_SHARE * len(values) > 0
+        if sum(counts[code] for code in codes) >= 0.9 * len(values) > 0
         else {}
     )
 
@@ -566,7 +563,12 @@ def _row_options(
     images = [image for value in values if isinstance(image := value_at(value, row), dict)]
     pairs = [(image, name) for image in images for name in image]
     prefix = next(
-        (each for each in _PREFIXES if any(f"{each}{name}" in image for image, name in pairs)), ""
+        (
+            each
+            for each in ("before_", "before.", "old_", "old.", "prev_", "previous_", "BI_")
+            if any(f"{each}{name}" in image for image, name in pairs)
+        ),
+        "",
     )
     return options | ({"before_prefix": prefix} if prefix else {})
 
@@ -586,7 +588,6 @@ def _position_option(path: _Path, values: Sequence[Mapping[str, Any]]) -> dict[s
 # Samples of upsert-kafka: the formats of its key and value, and columns of registry schemas.
 
 _REGISTRY = {option.name for option in fields(RegistryOptions)}
-_OF_REGISTRY = {*FRAMED, *FRAMED_JSON}
 _URL = "avro_confluent_url"
 _DEFAULTS = {option.name: option.default for option in fields(UpsertKafka)}
 _KEY_FORMATS: dict[str | None, str] = {
@@ -649,7 +650,7 @@ class UpsertKafkaSampler(Sampler):
         """Return the formats of key and value; registry options without a prefix apply to both."""
         values = [each.value.encoding for each in records]
         key, value = _most(each.key.encoding for each in records), _most(values)
-        named = _REGISTRY.intersection(options) if {key, value} & _OF_REGISTRY else ()
+        named = _REGISTRY.intersection(options) if {key, value} & {*FRAMED, *FRAMED_JSON} else ()
         detected = {
             **{f"avro_confluent_{name}": options[name] for name in named},
             "key_format": _KEY_FORMATS.get(key) or ("csv" if _are_numbers(records) else "raw"),
