@@ -114,6 +114,7 @@ _MEANINGS: dict[str, RowKind | Ignored] = {
 }
 _INTEGER = re.compile("0|-?[1-9][0-9]{0,8}")
 _BOOLEANS = {"true": True, "false": False}
+_IN_METADATA = ("op_field", "position_field", "position_index_field")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -179,8 +180,7 @@ class OpJson(Format):
             unnamed = not all(path) or any(each in '"\\' or each < " " for each in "".join(path))
             yield unnamed, f"op-json: {shown} is not the name of a field"
             yield (
-                name in ("op_field", "position_field", "position_index_field")
-                and self.handling.masks.kind(path[-1]) is not None,
+                name in _IN_METADATA and self.handling.masks.kind(path[-1]) is not None,
                 f"op-json: {name} is {'.'.join(path)!r}, which mask has too: the state and the "
                 "metadata would have its value. Remove one of them",
             )
@@ -213,17 +213,11 @@ class OpJson(Format):
     @property
     def _paths(self) -> dict[str, tuple[str, ...]]:
         """The paths of the fields, by the options."""
-        names = {
-            name: getattr(self, name)
-            for name in (
-                "op_field",
-                "position_field",
-                "position_index_field",
-                "row_field",
-                "before_field",
-            )
+        paths = {
+            name: tuple(path.split("."))
+            for name in (*_IN_METADATA, "row_field", "before_field")
+            if (path := getattr(self, name)) is not None
         }
-        paths = {name: tuple(path.split(".")) for name, path in names.items() if path is not None}
         # No message has a field with this name.
         return (
             paths if self.op_header is None else paths | {"op_field": (f"header {self.op_header}",)}

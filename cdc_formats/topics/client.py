@@ -6,6 +6,7 @@ import os
 import re
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import AbstractContextManager
 from difflib import get_close_matches
 from types import TracebackType
 from typing import Any, NamedTuple
@@ -194,7 +195,7 @@ def topic_settings(client: Any, topic: str, seconds: float) -> Any:
     return client.describe_configs([resource], request_timeout=seconds)[resource]
 
 
-class KafkaReader:
+class KafkaReader(AbstractContextManager["KafkaReader"]):
     """A Kafka client that reads topics; close it, or use it in a ``with`` statement.
 
     Parameters
@@ -240,9 +241,6 @@ class KafkaReader:
             self._consumer = confluent_kafka.Consumer(options)
         except (confluent_kafka.KafkaException, TypeError, ValueError) as error:
             raise refused_property(error, config) from None
-
-    def __enter__(self) -> KafkaReader:
-        return self
 
     def __exit__(
         self,

@@ -234,19 +234,14 @@ def _described(field: dict[str, Any], declared: Handling) -> Handling:
         decimal="text" if kind == "string" else "string",
         time="isostring",
         epoch_unit=EPOCH_UNITS.get(name) if isinstance(name, str) else None,
-        binary=_described_binary(kind, declared.binary),
+        # JsonConverter writes ``bytes`` as base64; binary.handling.mode makes a ``string``.
+        binary="base64"
+        if kind == "bytes"
+        else None
+        if (kind, declared.binary) == ("string", "bytes")
+        else declared.binary,
         parts=_described_parts(field, declared),
     )
-
-
-def _described_binary(kind: Any, declared: str | None) -> str | None:
-    """Return the text form of a column's bytes.
-
-    JsonConverter writes ``bytes`` as base64; binary.handling.mode makes a ``string``.
-    """
-    if kind == "bytes":
-        return "base64"
-    return None if kind == "string" and declared == "bytes" else declared
 
 
 def _described_parts(field: dict[str, Any], declared: Handling) -> dict[str, Handling] | None:

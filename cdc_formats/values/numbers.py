@@ -82,11 +82,6 @@ def _integer_of(sql_type: SqlType, value: Any) -> int:
     raise refuse(sql_type, value)
 
 
-def _integer_canonical(sql_type: SqlType) -> Any:
-    bits = INTEGER_BITS[sql_type.name]
-    return Annotated[int, msgspec.Meta(ge=-(2**bits), le=2**bits - 1)]
-
-
 # --------------------------------------------------------------------------------------------------
 # floats
 
@@ -414,7 +409,12 @@ TYPES = {
     **dict.fromkeys(
         INTEGER_BITS,
         ValueType(
-            canonical=_integer_canonical,
+            canonical=lambda sql_type: Annotated[
+                int,
+                msgspec.Meta(
+                    ge=-(2 ** INTEGER_BITS[sql_type.name]), le=2 ** INTEGER_BITS[sql_type.name] - 1
+                ),
+            ],
             converter=_integer_converter,
             writer=lambda _, handling, iso: None if handling.native else str,
         ),

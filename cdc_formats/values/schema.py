@@ -252,7 +252,7 @@ def columns(ddl: str | Iterable[Column]) -> tuple[Column, ...]:
     >>> [str(column) for column in columns("id bigint not null, `unit price` decimal(10,2), tags array<string>")]
     ['id BIGINT NOT NULL', '`unit price` DECIMAL(10,2)', 'tags ARRAY<STRING>']
     """
-    result = _Parser(ddl).columns() if isinstance(ddl, str) else tuple(ddl)
+    result = tuple(_Parser(ddl).fields(end="")) if isinstance(ddl, str) else tuple(ddl)
     if not result:
         raise SchemaError(
             "a schema needs at least one column, for example 'id BIGINT, name STRING'"
@@ -287,9 +287,6 @@ class _Parser:
         self.tokens = list(self._tokens())
         self.next = 0
 
-    def columns(self) -> tuple[Column, ...]:
-        return tuple(self._fields(end=""))
-
     def _tokens(self) -> Iterator[str]:
         position, end = 0, len(self.text.rstrip())
         while position < end:
@@ -323,7 +320,7 @@ class _Parser:
             return True
         return False
 
-    def _fields(self, end: str) -> Iterator[Column]:
+    def fields(self, end: str) -> Iterator[Column]:
         while self._peek() != end:
             yield self._column()
             if not self._accept(","):
@@ -400,7 +397,7 @@ class _Parser:
 
     def _parts(self, name: str) -> tuple[Column, ...]:
         if name == "STRUCT":
-            return tuple(self._fields(end=">"))
+            return tuple(self.fields(end=">"))
         first = self._type()
         if name == "ARRAY":
             self._take(">")
@@ -594,17 +591,11 @@ class ConversionError(ValueError):
 
 def refuse(sql_type: SqlType | str, value: Any, hint: str = "") -> ConversionError:
     """Return the error for a value that a column cannot hold: expected type, value, what to do."""
+    kinds = {int: "number", str: "str", bool: "boolean", dict: "object", list: "array"}
+    kind = "number" if isinstance(value, Decimal) else kinds.get(type(value), type(value).__name__)
     hint = f": {hint}" if hint else ""
-    expected = f"expected `{sql_type}`, got `{_kind(value)}`"
+    expected = f"expected `{sql_type}`, got `{kind}`"
     return ConversionError(f"{expected} {_shown(value)}{hint}", expected + hint)
-
-
-def _kind(value: Any) -> str:
-    if isinstance(value, Decimal):
-        return "number"
-    return {int: "number", str: "str", bool: "boolean", dict: "object", list: "array"}.get(
-        type(value), type(value).__name__
-    )
 
 
 def _shown(value: Any) -> str:

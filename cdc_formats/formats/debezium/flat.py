@@ -74,7 +74,6 @@ from cdc_formats.decoding.other_messages import refuse_other
 from cdc_formats.decoding.rows import RowConverter
 from cdc_formats.encoding import RowWriter, refuse_filters, writes_iso
 from cdc_formats.errors import (
-    DecodeError,
     FormatOptionError,
     MalformedMessageError,
     MissingBeforeImageError,
@@ -448,23 +447,20 @@ class _Reader:
         image = read_part(rows.read, value, path)
         if kind is RowKind.DELETE or _is_deleted(added.deleted, path):
             return [Event(RowKind.DELETE, image, None, message, path, "", rows=rows)]
-        if self.refuses_updates and kind is RowKind.UPDATE_AFTER:
-            raise self._without_key(added.op, path)
-        return [Event(kind, None, image, message, "", path, rows=rows)]
-
-    def _without_key(self, op: str | None, path: str) -> DecodeError:
-        if op is None:
-            reason = (
-                "is missing, and required without a key to distinguish inserts from updates: set "
-                "the transformation's add.fields=op"
+        if self.refuses_updates and kind is RowKind.UPDATE_AFTER and added.op is None:
+            raise MissingFieldError(
+                f"`{self.prefix}op` is missing, and required without a key to distinguish inserts "
+                "from updates: set the transformation's add.fields=op",
+                f"{path}.{self.prefix}op",
             )
-            return MissingFieldError(f"`{self.prefix}op` {reason}", f"{path}.{self.prefix}op")
-        return MissingBeforeImageError(
-            "an update of a table without a primary key does not identify the row that it "
-            "replaces: configure the connector to write the envelope (debezium-json), or set the "
-            "columns that identify rows as primary_key",
-            path,
-        )
+        if self.refuses_updates and kind is RowKind.UPDATE_AFTER:
+            raise MissingBeforeImageError(
+                "an update of a table without a primary key does not identify the row that it "
+                "replaces: configure the connector to write the envelope (debezium-json), or set "
+                "the columns that identify rows as primary_key",
+                path,
+            )
+        return [Event(kind, None, image, message, "", path, rows=rows)]
 
     def _delete(self, key: bytes | None) -> Sequence[Event] | Ignored:
         """Return the delete of a record without a row."""

@@ -50,7 +50,6 @@ from cdc_formats.registry import get_format
 from cdc_formats.topics.inference.observed import DIGITS, ColumnValues
 from cdc_formats.topics.inference.source_types import STRING, avro_columns, field_names
 from cdc_formats.topics.sampler import (
-    Declaration,
     DeclaredColumn,
     InspectedRecord,
     Question,
@@ -303,29 +302,26 @@ class TopicSample(SampleCounts):
             self.refused.append(error)
 
     def _add_events(self, reading: Reading) -> None:
-        if value := reading.record.value:
-            record = reading.record
-            self._add_message(self.sampler.declaration(record.key, value, record.headers))
+        record = reading.record
+        if record.value:
+            declaration = self.sampler.declaration(record.key, record.value, record.headers)
+            self.messages += 1
+            self.keys[declaration.primary_key] += 1
+            self.key_sources[declaration.primary_key] = declaration.key_source
+            self.sources[declaration.source] += 1
+            if declaration.columns:
+                self.declared_order = [each.column.name for each in declaration.columns]
+            for each in declaration.columns:
+                self.certainty[each.column.name] = declaration.source
+                declarations = self.declared.setdefault(each.column.name, [])
+                if each not in declarations:
+                    declarations.append(each)
         for event in reading.events:
             if event.after is not None:
                 self._add_row(event)
             self.connectors.add(str(self.sampler.connector(event.message) or ""))
             if (table := self.reader.table(event.message)) is not None:
                 self.tables[table] += 1
-
-    def _add_message(self, declaration: Declaration) -> None:
-        self.messages += 1
-        self.keys[declaration.primary_key] += 1
-        self.key_sources[declaration.primary_key] = declaration.key_source
-        self.sources[declaration.source] += 1
-        if not declaration.columns:
-            return
-        self.declared_order = [each.column.name for each in declaration.columns]
-        for each in declaration.columns:
-            self.certainty[each.column.name] = declaration.source
-            declarations = self.declared.setdefault(each.column.name, [])
-            if each not in declarations:
-                declarations.append(each)
 
     def _add_row(self, event: Event) -> None:
         names = self._row_names(event)
@@ -375,9 +371,6 @@ class TopicSample(SampleCounts):
                 f"{ignored}{refused}): take a larger sample, check the format and its filters, or "
                 "pass schema"
             )
-        self._require_one_table()
-
-    def _require_one_table(self) -> None:
         filters = [
             option
             for option in reversed(list(self.format.traits.table_identity.values()))
@@ -458,8 +451,10 @@ class TopicSample(SampleCounts):
     ) -> tuple[Column | None, str, list[str | Question]]:
         """Return the column as the producer declares it, the producer's type name, and notes."""
         notes: list[str | Question] = [each.note for each in declared if each.note]
-        types = _types_of(declared, seen)
-        if not types:
+        types = [each.column.type for each in declared]
+        if all(each == _UNSIZED for each in types):
+            types = [seen.digits() or _UNSIZED for _ in types]
+        if not types or SqlType("") in types or _UNSIZED in types:  # one depends on the values
             return None, "", notes
         sql_type = reduce(lambda first, second: wider(first, second, STRING) or STRING, types)
         if sql_type.name in INTEGER_BITS and seen.are_labels:
@@ -503,14 +498,6 @@ class TopicSample(SampleCounts):
         yield from self.sampler.sample_notes(self)
         if "" in self.observed:
             yield "a column without a name cannot be declared and is left out"
-
-
-def _types_of(declared: Sequence[DeclaredColumn], seen: ColumnValues) -> list[SqlType]:
-    """Return the declared types; empty if one of them depends on the values."""
-    types = [each.column.type for each in declared]
-    if all(each == _UNSIZED for each in types):
-        types = [seen.digits() or _UNSIZED for _ in types]
-    return [] if SqlType("") in types or _UNSIZED in types else types
 
 
 Sample = Sequence[Any]

@@ -133,7 +133,17 @@ def candidates(records: Sequence[InspectedRecord], options: Mapping[str, Any]) -
     """
     values = {option_name(name): value for name, value in options.items()}
     formats = {name: _format_or_error(name) for name in list_formats()}
-    _check_options(values, list(formats.values()))
+    declared = {
+        option.name
+        for format in formats.values()
+        if isinstance(format, Format)
+        for option in fields(format)
+    }
+    if unknown := sorted({*values} - declared):
+        raise FormatOptionError(
+            f"no format has an option {', '.join(unknown)}"
+            f"{nearest_options(unknown, sorted(declared))}"
+        )
     present = _with_value(records)
     fallbacks = {
         name
@@ -148,16 +158,6 @@ def candidates(records: Sequence[InspectedRecord], options: Mapping[str, Any]) -
     if not any(map(_is_specific, tried)):
         tried += [_tried(name, formats[name], present, values) for name in sorted(fallbacks)]
     return sorted(tried, key=_rank)
-
-
-def _check_options(values: Mapping[str, Any], formats: Sequence[Any]) -> None:
-    declared = sorted(
-        {option for format in formats if isinstance(format, Format) for option in _names(format)}
-    )
-    if unknown := sorted({*values} - {*declared}):
-        raise FormatOptionError(
-            f"no format has an option {', '.join(unknown)}{nearest_options(unknown, declared)}"
-        )
 
 
 def candidate(format: Format, records: Sequence[InspectedRecord]) -> Candidate:
@@ -263,10 +263,6 @@ def _format_or_error(identifier: str) -> Format | Exception:
         return error
 
 
-def _names(format: Format) -> set[str]:
-    return {option.name for option in fields(format)}
-
-
 def _tried(
     identifier: str,
     default: Format | Exception,
@@ -287,7 +283,7 @@ def _tried(
             values=len(records),
             requirement=f"it cannot be tried: {default}" if may_be_its else "",
         )
-    own = {name: values[name] for name in _names(default).intersection(values)}
+    own = {each.name: values[each.name] for each in fields(default) if each.name in values}
     try:
         format = type(default).from_options(
             {**sampler_class(type(default)).detected_options(records, values), **own}

@@ -306,7 +306,13 @@ def _mapping(values: Mapping[str, Any]) -> str:
 
 def _table_notes(format: Format, table: TableProfile) -> Iterator[str]:
     if not table.primary_key:
-        yield _without_key(format)
+        yield (
+            "no primary key is known: rows pass unchanged. Pass primary_key=[...] to remove "
+            "duplicates"
+            if format.changelog_mode == ChangelogMode.all()
+            else f"no primary key is known, and {format.identifier} needs one: pass "
+            "primary_key=[...]"
+        )
         has_updates = format.traits.reads_key and format.changelog_mode.contains(
             RowKind.UPDATE_BEFORE
         )
@@ -325,15 +331,6 @@ def _table_notes(format: Format, table: TableProfile) -> Iterator[str]:
             f"{', '.join(guessed)}"
         )
     yield from table.schema.notes
-
-
-def _without_key(format: Format) -> str:
-    if format.changelog_mode == ChangelogMode.all():
-        return (
-            "no primary key is known: rows pass unchanged. Pass primary_key=[...] to remove "
-            "duplicates"
-        )
-    return f"no primary key is known, and {format.identifier} needs one: pass primary_key=[...]"
 
 
 def topic_notes(ignored: Mapping[str, int], corrupt: int, positions: Positions) -> Iterator[str]:

@@ -115,16 +115,15 @@ _PRE = "font-family:ui-monospace,SFMono-Regular,Menlo,Consolas,monospace;font-si
 
 def html_text(report: Report) -> str:
     """Return a report as HTML, in colours if rich is installed; all data is escaped."""
-    text = escape(plain_text(report)) if find_spec("rich") is None else _drawn_html(report)
+    if find_spec("rich") is None:
+        text = escape(plain_text(report))
+    else:
+        from rich.console import Console
+
+        console = Console(record=True, file=StringIO(), width=_WIDTH, force_jupyter=False)
+        console.print(renderable(report))
+        text = console.export_html(inline_styles=True, code_format="{code}")
     return f'<pre style="{_PRE};line-height:1.45;overflow-x:auto">{text}</pre>'
-
-
-def _drawn_html(report: Report) -> str:
-    from rich.console import Console
-
-    console = Console(record=True, file=StringIO(), width=_WIDTH, force_jupyter=False)
-    console.print(renderable(report))
-    return console.export_html(inline_styles=True, code_format="{code}")
 
 
 _WIDTH = 120
