@@ -16,8 +16,7 @@ from cdc_formats.values.types import to_python
 
 from .decoder import Decoder
 from .events import Change, ChangelogMode, ControlEvent, Event, Ignored, KeyedChange, RowKind
-from .format import Encoder, Format, MetadataColumn
-from .registry import get_format, list_formats, register_format
+from .format import Encoder, Format, MetadataColumn, get_format, list_formats, register_format
 
 __version__ = "0.2.0"
 """The version of all four packages; setup.cfg reads it."""

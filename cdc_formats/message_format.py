@@ -33,8 +33,6 @@ from .values.schema import Column, Handling, SqlType, columns as to_columns
 # Decoding only checks the fields that it reads. A schema describes the whole envelope, including
 # fields that the format does not read. It does not contain the declared columns.
 
-DRAFT = "https://json-schema.org/draft/2020-12/schema"
-"""The dialect of all schemas."""
 
 _EXPECTED = 160
 

@@ -35,8 +35,7 @@ from .decoder import Decoder
 from .encoding import pair_updates
 from .errors import ChangelogError, DecodeError, FormatOptionError, InferenceError, clip
 from .events import Change, Event, Ignored, KeyedChange, KeyValue, RowKind
-from .format import Encoder, Format, json_schema_of, message_validator
-from .registry import get_format
+from .format import Encoder, Format, get_format, json_schema_of, message_validator
 from .topics.sampler import Evidence, InspectedRecord, SampledRecord, inspect_all, sampler_class
 from .values import times
 

@@ -33,8 +33,7 @@ from cdc_formats.avro.schema_registry import Registry
 from cdc_formats.decoding.envelope import unraw
 from cdc_formats.errors import DecodeError, MalformedMessageError
 from cdc_formats.events import Headers, Ignored
-from cdc_formats.format import Format, Traits
-from cdc_formats.registry import load_class
+from cdc_formats.format import Format, Traits, load_class
 from cdc_formats.values.connect_schema import is_wrapped, key_fields, message_fields
 from cdc_formats.values.json_reader import GlueVersion, read_frame, read_json
 from cdc_formats.values.schema import Column

@@ -45,8 +45,7 @@ from cdc_formats.errors import (
     printable,
 )
 from cdc_formats.events import Event, Headers, Ignored
-from cdc_formats.format import Format, option_name, untyped_reader
-from cdc_formats.registry import get_format
+from cdc_formats.format import Format, get_format, option_name, untyped_reader
 from cdc_formats.topics.inference.observed import DIGITS, ColumnValues
 from cdc_formats.topics.inference.source_types import STRING, avro_columns, field_names
 from cdc_formats.topics.sampler import (

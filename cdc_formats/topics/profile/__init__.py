@@ -7,8 +7,16 @@ It includes the call that reads the topic.
 
 from .detect import Candidate
 from .profile import profile_records
-from .tables import BeforeImages, TableProfile
-from .topic_profile import CorruptRecord, Keys, Partition, Positions, Sizes, TopicProfile
+from .topic_profile import (
+    BeforeImages,
+    CorruptRecord,
+    Keys,
+    Partition,
+    Positions,
+    Sizes,
+    TableProfile,
+    TopicProfile,
+)
 
 __all__ = [
     "BeforeImages",

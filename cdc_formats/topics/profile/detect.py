@@ -24,8 +24,14 @@ from cdc_formats.decoder import in_record
 from cdc_formats.decoding.other_messages import OF_REGISTRY as PROTOBUF, SENTENCE, other_message
 from cdc_formats.errors import FormatOptionError, MissingDependencyError, SchemaRegistryError
 from cdc_formats.events import Ignored
-from cdc_formats.format import Format, nearest_options, option_name
-from cdc_formats.registry import BUILT_IN, get_format, list_formats
+from cdc_formats.format import (
+    BUILT_IN,
+    Format,
+    get_format,
+    list_formats,
+    nearest_options,
+    option_name,
+)
 from cdc_formats.topics.inference.infer import AnyColumns, Reading
 from cdc_formats.topics.sampler import (
     FRAMED,

@@ -20,7 +20,7 @@ from cdc_formats.topics.inference.observed import unavailable_forms
 from cdc_formats.topics.sampler import JSON_OBJECT, SampledRecord, Sampler, inspect_all, value_at
 
 from .profile import all_readings, chosen_format
-from .tables import TableProfile, profiled_tables
+from .topic_profile import TableProfile, profiled_tables
 
 MISSED, INSERTED_TWICE, PARTIAL_ROWS, PLACEHOLDERS = (
     "missed change",

@@ -18,22 +18,22 @@ from typing import Any
 from cdc_formats.decoder import in_record
 from cdc_formats.errors import ChangelogError, printable
 from cdc_formats.events import ChangelogMode, Ignored, RowKind
-from cdc_formats.format import Format
-from cdc_formats.registry import format_class
+from cdc_formats.format import Format, format_class
 from cdc_formats.topics.inference import InferredSchema
 from cdc_formats.topics.inference.infer import AnyColumns, ColumnEvidence, Reading, named_format
 from cdc_formats.topics.inference.observed import unavailable_forms
 from cdc_formats.topics.profile.detect import Candidate, candidate, candidates, choose
-from cdc_formats.topics.profile.tables import TableProfile, profiled_tables
 from cdc_formats.topics.profile.terminal import shortened
 from cdc_formats.topics.profile.topic_profile import (
     CorruptRecord,
     Positions,
+    TableProfile,
     TopicProfile,
     headers,
     keys,
     partitions,
     positions,
+    profiled_tables,
     repeated,
     sizes,
     time_range,

@@ -17,7 +17,7 @@ from cdc_formats.errors import (
     DecodeError,
     InferenceError,
 )
-from cdc_formats.registry import get_format
+from cdc_formats.format import get_format
 from cdc_formats.testing import damaged
 from cdc_formats.topics.inference import InferredSchema, infer_schema, infer_subject
 from cdc_formats.topics.inference.source_types import (

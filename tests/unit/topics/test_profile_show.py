@@ -16,7 +16,7 @@ import pytest
 from hypothesis import given, settings, strategies as st
 from rich.console import Console
 
-from cdc_formats import Event, Format, Ignored, read_object, registry
+from cdc_formats import Event, Format, Ignored, read_object, register_format
 from cdc_formats.errors import MissingFieldError, printable
 from cdc_formats.topics.profile import TopicProfile, profile_records
 from cdc_formats.topics.profile.terminal import tracked
@@ -332,7 +332,7 @@ class Unmakeable(Format):
 @pytest.fixture
 def other_formats(no_other_formats: None) -> None:
     for each in (Acme, Broken, Unmakeable):
-        registry.register_format(each)
+        register_format(each)
 
 
 SAMPLED = """
