@@ -135,9 +135,11 @@ class Format(MessageFormat):
 
     def __repr__(self) -> str:
         """Return the call that makes an equal format: the options that differ from the defaults."""
-        options = {each.name: getattr(self, each.name) for each in fields(self) if each.repr}
-        defaults = {each.name: each.default for each in fields(self)}
-        named = [f"{name}={value!r}" for name, value in options.items() if value != defaults[name]]
+        named = [
+            f"{each.name}={value!r}"
+            for each in fields(self)
+            if each.repr and (value := getattr(self, each.name)) != each.default
+        ]
         return f"{type(self).__name__}({', '.join(named)})"
 
     def decoder(

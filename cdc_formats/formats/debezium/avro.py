@@ -60,8 +60,6 @@ from dataclasses import dataclass, fields, replace
 from functools import lru_cache, partial
 from typing import Any, ClassVar, NamedTuple
 
-import msgspec
-
 from cdc_formats.avro.records import (
     RECORD,
     AvroSchema,
@@ -73,12 +71,10 @@ from cdc_formats.avro.records import (
 from cdc_formats.avro.registry_client import RegistryOptions, require_fastavro
 from cdc_formats.avro.schema_registry import VALUE_HEADER, Registry, framed, plain_value, unframed
 from cdc_formats.decoding.envelope import (
-    Columnar,
     Envelope,
     Framing,
     TableFilter,
     fields_struct,
-    narrowed,
 )
 from cdc_formats.decoding.rows import RowConverter
 from cdc_formats.decoding.scalar_reader import ScalarReader
@@ -95,7 +91,6 @@ from cdc_formats.values.json_reader import SchemaId, id_of
 from cdc_formats.values.schema import Column, Handling, columns as to_columns
 
 from .json import (
-    ATTRIBUTES,
     BINLOG_CONNECTORS,
     CELL_CONNECTORS,
     CONNECTOR as SPANNER,
@@ -107,9 +102,8 @@ from .json import (
     control_event_of,
     envelope_of,
     is_complete_source,
-    position_of_struct,
+    plain_structs,
     refuse_cells,
-    with_source,
     without_op,
 )
 
@@ -195,13 +189,12 @@ class DebeziumAvro(RowEnvelope, RegistryOptions):
         self, rows: RowConverter, metadata: Sequence[str] = (), *, positions: bool = False
     ) -> Envelope:
         """Return where the operation and the rows are; a missing column is NULL."""
-        schemas, whole_source = _Schemas(self, rows), "source.properties" in metadata
-        fields: type[msgspec.Struct] = _FieldsWithPosition if positions else _Fields
+        schemas = _Schemas(self, rows)
         return envelope_of(
             rows,
-            columnar=Columnar(fields=_FieldsWithSource if whole_source else fields),
-            attributes={} if whole_source else ATTRIBUTES,
-            position=None if whole_source else position_of_struct,
+            metadata,
+            _PLAIN,
+            positions=positions,
             framing=Framing(
                 frame=self.registry.frame_size,
                 header=VALUE_HEADER,
@@ -236,13 +229,8 @@ class DebeziumAvro(RowEnvelope, RegistryOptions):
 
 _Message: Any = fields_struct("op before after source ts_ms")
 """The fields of an envelope."""
-_Any = fields_struct("op ts_ms source")
-_Fields = narrowed(_Any, with_source(SourceFields))
+_PLAIN = plain_structs(fields_struct("op ts_ms source"), SourceFields, PositionSource)
 """The fields of an envelope other than the images."""
-_FieldsWithPosition = narrowed(_Any, with_source(PositionSource))
-"""As `_Fields`, with the fields of ``source`` for positions."""
-_FieldsWithSource = narrowed(_Any, {"op": str | None})
-"""As `_Fields`, with all of ``source``."""
 
 
 def _fields_of(message: Mapping[str, Any]) -> Any:

@@ -300,17 +300,33 @@ def is_complete_source(source: Any) -> bool:
     return is_complete(member(source, "connector"), member(source, "version"))
 
 
-def envelope_of(rows: RowConverter, **more: Any) -> Envelope:
+def envelope_of(
+    rows: RowConverter,
+    metadata: Sequence[str],
+    plain: tuple[type[msgspec.Struct], ...],
+    *,
+    positions: bool,
+    **more: Any,
+) -> Envelope:
     """Return where the operation and the rows are; a missing column is NULL.
 
     Parameters
     ----------
     rows : RowConverter
         The declared columns.
+    metadata : sequence of str
+    plain : tuple of type
+        Those of `plain_structs`.
+    positions : bool
     **more
         The other arguments of `Envelope`.
     """
+    named, placed, whole = plain
+    is_whole = "source.properties" in metadata
     return Envelope(
+        columnar=Columnar(fields=whole if is_whole else placed if positions else named),
+        attributes={} if is_whole else ATTRIBUTES,
+        position=None if is_whole else position_of_struct,
         operation=("op",),
         kinds={
             "c": RowKind.INSERT,
@@ -604,9 +620,6 @@ def described_reader(
     )
 
 
-_SOURCE_MEMBERS = {"source.database": "db", "source.schema": "schema", "source.table": "table"}
-
-
 @dataclass(frozen=True, kw_only=True)
 class DebeziumJson(RowEnvelope, RegistryOptions):
     """Debezium's envelope in JSON.
@@ -749,14 +762,12 @@ class DebeziumJson(RowEnvelope, RegistryOptions):
         self, rows: RowConverter, metadata: Sequence[str] = (), *, positions: bool = False
     ) -> Envelope:
         """Return where the operation and the rows are; a missing column is NULL."""
-        whole_source = "source.properties" in metadata
-        plain = _PlainWithPosition if positions else _PlainWithSource
         return envelope_of(
             rows,
+            metadata,
+            _PLAIN,
+            positions=positions,
             fields=_Message,
-            columnar=Columnar(fields=_PlainWithWholeSource if whole_source else plain),
-            attributes={} if whole_source else ATTRIBUTES,
-            position=None if whole_source else position_of_struct,
             framing=Framing(
                 block=("schema", "payload"),
                 bare=self.schema_include is not True,
@@ -782,7 +793,7 @@ def _properties(message: Any) -> list[Any] | None:
     # The columnar decoder leaves its checks of the whole `source` to this function.
     connector = member(message.source, "connector")
     refuse_cells(connector)
-    if connector == CONNECTOR and isinstance(message, _PlainWithWholeSource):
+    if connector == CONNECTOR and isinstance(message, _PLAIN[2]):
         raise MalformedMessageError("updates have only the changed columns", "$.source")
     return text_map(message.source)
 
@@ -813,17 +824,32 @@ class PositionSource(Source, gc=False):
     table: str | None = None
 
 
-def with_source(source: type[msgspec.Struct]) -> dict[str, Any]:
-    """Return the types of an envelope's fields for the columnar decoder, with those of `source`."""
-    return {"op": str | None, "ts_ms": int | None, "source": source}
+def plain_structs(
+    fields: type[msgspec.Struct], names: Any, position: Any
+) -> tuple[type[msgspec.Struct], ...]:
+    """Return the structs of the columnar decoder, by what they have of ``source``.
+
+    Parameters
+    ----------
+    fields : type
+        The fields of the envelope.
+    names, position : type
+        The ``source`` with the names of the table and the times, and with the position, too. The
+        third struct has all of it.
+    """
+    types = {"op": str | None, "ts_ms": int | None}
+    return (
+        narrowed(fields, {**types, "source": names}),
+        narrowed(fields, {**types, "source": position}),
+        narrowed(fields, {"op": str | None}),
+    )
 
 
-_PlainWithSource = narrowed(_Message, with_source(_RowSource))
-_PlainWithPosition = narrowed(
+_PLAIN = plain_structs(
     _Message,
-    with_source(narrowed(PositionSource, {"connector": Literal[ROW_CONNECTORS] | None})),
+    _RowSource,
+    narrowed(PositionSource, {"connector": Literal[ROW_CONNECTORS] | None}),
 )
-_PlainWithWholeSource = narrowed(_Message, {"op": str | None})
 
 
 def position_of_struct(message: Any) -> Position | None:
@@ -834,7 +860,14 @@ def position_of_struct(message: Any) -> Position | None:
 ATTRIBUTES: Mapping[str, tuple[str, Callable[[Any], Any] | None]] = {
     "ingestion-timestamp": ("ts_ms", partial(epoch_ms, path="$.ts_ms")),
     "source.timestamp": ("source.ts_ms", partial(epoch_ms, path="$.source.ts_ms")),
-    **{name: (f"source.{field}", None) for name, field in _SOURCE_MEMBERS.items()},
+    **{
+        name: (f"source.{field}", None)
+        for name, field in {
+            "source.database": "db",
+            "source.schema": "schema",
+            "source.table": "table",
+        }.items()
+    },
 }
 """Same as `Envelope.attributes`, for `SourceFields`."""
 

@@ -560,11 +560,11 @@ class InferredSchema:
     @property
     def noted_columns(self) -> dict[str, list[str]]:
         """The names of the columns that have each note."""
-        noted: dict[str, list[str]] = {}
-        for each in self.evidence:
-            for note in each.notes:
-                noted.setdefault(note, []).append(each.column.name)
-        return noted
+        return {
+            note: [each.column.name for each in self.evidence if note in each.notes]
+            for of_column in self.evidence
+            for note in of_column.notes
+        }
 
     def open_questions(self, is_answered: Callable[[str], bool]) -> dict[str, list[Question]]:
         """Return the questions by column, except those that the user has answered.

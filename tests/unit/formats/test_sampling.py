@@ -19,6 +19,7 @@ from cdc_formats import (
     Format,
     MetadataColumn,
     SqlType,
+    get_format,
     read_object,
     register_format,
 )
