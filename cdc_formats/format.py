@@ -41,10 +41,12 @@ from .values.schema import Column, columns as to_columns
 
 __all__ = [
     "Encoder",
+    "FilteredFormat",
     "Format",
     "MetadataColumn",
     "RowNames",
     "Traits",
+    "ZonedFormat",
     "choice",
     "json_schema_of",
     "message_validator",
@@ -248,6 +250,21 @@ class Format(MessageFormat):
                 for name, value in values.items()
             }
         )
+
+
+@dataclass(frozen=True, kw_only=True)
+class ZonedFormat(Format):
+    """A format whose producer writes some times without their zone."""
+
+    time_zone: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class FilteredFormat(ZonedFormat):
+    """A format whose topics may have several tables of several databases."""
+
+    database_include: str | None = None
+    table_include: str | None = None
 
 
 def nearest_options(unknown: Iterable[str], options: Iterable[str]) -> str:

@@ -94,20 +94,17 @@ from cdc_formats.events import (
     Headers,
     Ignored,
 )
-from cdc_formats.format import Format, MetadataColumn, choice
+from cdc_formats.format import FilteredFormat, MetadataColumn, choice
 from cdc_formats.values.schema import Handling
 
 KINDS = {"INSERT": INSERT, "UPDATE": UPDATE_AFTER, "DELETE": DELETE}
 
 
 @dataclass(frozen=True, kw_only=True)
-class MysqlFormat(Format):
+class MysqlFormat(FilteredFormat):
     """The common parts of formats whose messages have `database`, `table`, and `sql` of a DDL."""
 
     timestamp_format_standard: str = choice("SQL", "ISO-8601")
-    database_include: str | None = None
-    table_include: str | None = None
-    time_zone: str | None = None
 
     metadata: ClassVar[Mapping[str, MetadataColumn]] = {
         "database": MetadataColumn("STRING", lambda message: text(message.database)),

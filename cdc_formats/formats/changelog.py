@@ -43,13 +43,13 @@ from cdc_formats.decoding.rows import RowConverter
 from cdc_formats.encoding import EnvelopeEncoder
 from cdc_formats.errors import MissingFieldError
 from cdc_formats.events import SHORT_STRINGS, Position, RowKind
-from cdc_formats.format import Format, choice
+from cdc_formats.format import ZonedFormat, choice
 
 from .debezium.position import position_of
 
 
 @dataclass(frozen=True, kw_only=True)
-class ChangelogJson(Format):
+class ChangelogJson(ZonedFormat):
     """Flink CDC's changelog with one row per message.
 
     Parameters
@@ -67,7 +67,6 @@ class ChangelogJson(Format):
     positions = ""
 
     timestamp_format_standard: str = choice("SQL", "ISO-8601")
-    time_zone: str | None = None
 
     def envelope(
         self, rows: RowConverter, metadata: Sequence[str] = (), *, positions: bool = False

@@ -76,13 +76,13 @@ from cdc_formats.events import (
     RowKind,
     hlc_position,
 )
-from cdc_formats.format import Format, MetadataColumn, table_filter
+from cdc_formats.format import MetadataColumn, ZonedFormat, table_filter
 from cdc_formats.values.json_reader import json_bytes, json_reader, read_members, read_part
 from cdc_formats.values.schema import ABSENT, Column, Handling
 
 
 @dataclass(frozen=True, kw_only=True)
-class CockroachdbJson(Format):
+class CockroachdbJson(ZonedFormat):
     """CockroachDB's wrapped and bare messages.
 
     Parameters
@@ -97,8 +97,6 @@ class CockroachdbJson(Format):
     reads_key = True
     positions = ""
     whole_rows = "create the changefeed without split_column_families"
-
-    time_zone: str | None = None
 
     metadata: ClassVar[Mapping[str, MetadataColumn]] = {
         "updated": MetadataColumn("STRING", lambda message: text(message.updated)),

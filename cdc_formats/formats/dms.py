@@ -67,7 +67,7 @@ from cdc_formats.decoding.envelope import (
 from cdc_formats.decoding.rows import RowConverter
 from cdc_formats.errors import FormatOptionError, refuse
 from cdc_formats.events import ControlEvent, Event, Headers, Ignored, RowKind
-from cdc_formats.format import Format, MetadataColumn, RowNames, choice, names_in_row
+from cdc_formats.format import MetadataColumn, RowNames, ZonedFormat, choice, names_in_row
 from cdc_formats.values.json_reader import json_text, read_object
 from cdc_formats.values.schema import ABSENT, Handling
 
@@ -76,7 +76,7 @@ USUAL_PREFIX = "BI_"
 
 
 @dataclass(frozen=True, kw_only=True)
-class DmsJson(Format):
+class DmsJson(ZonedFormat):
     """AWS DMS's messages.
 
     Parameters
@@ -110,7 +110,6 @@ class DmsJson(Format):
     include_null_and_empty: bool = False
     schema_include: str | None = None
     table_include: str | None = None
-    time_zone: str | None = None
 
     metadata: ClassVar[Mapping[str, MetadataColumn]] = {
         "operation": MetadataColumn("STRING", lambda message: text(message.metadata.operation)),

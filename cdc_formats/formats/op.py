@@ -104,7 +104,7 @@ from cdc_formats.events import (
     RowKind,
     digits,
 )
-from cdc_formats.format import Format, MetadataColumn, RowNames, choice, names_in_row
+from cdc_formats.format import MetadataColumn, RowNames, ZonedFormat, choice, names_in_row
 from cdc_formats.values.json_reader import read_json
 from cdc_formats.values.schema import ABSENT
 
@@ -118,7 +118,7 @@ _IN_METADATA = ("op_field", "position_field", "position_index_field")
 
 
 @dataclass(frozen=True, kw_only=True)
-class OpJson(Format):
+class OpJson(ZonedFormat):
     """Rows in JSON with an operation, as of Qlik, Striim, or Flink's TO_CHANGELOG.
 
     Parameters
@@ -161,7 +161,6 @@ class OpJson(Format):
     position_field: str | None = None
     position_index_field: str | None = None
     missing_columns: str = choice("fail", "null", "unchanged")
-    time_zone: str | None = None
 
     metadata: ClassVar[Mapping[str, MetadataColumn]] = {
         "operation": MetadataColumn("STRING", lambda message: text(message.operation)),

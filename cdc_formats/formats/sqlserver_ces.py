@@ -83,7 +83,7 @@ from cdc_formats.events import (
     Reader,
     RowKind,
 )
-from cdc_formats.format import Format, MetadataColumn, table_filter
+from cdc_formats.format import FilteredFormat, MetadataColumn, table_filter
 from cdc_formats.values.json_reader import json_bytes, read_json, read_members, read_part
 from cdc_formats.values.schema import Column, Handling, leaves
 
@@ -109,7 +109,7 @@ _Message = msgspec.defstruct(
 
 
 @dataclass(frozen=True, kw_only=True)
-class SqlserverCesJson(Format):
+class SqlserverCesJson(FilteredFormat):
     """SQL Server's change event streaming.
 
     Parameters
@@ -125,10 +125,7 @@ class SqlserverCesJson(Format):
     positions = ""
     whole_rows = "set @include_all_columns = 1 and @include_old_values = 1"
 
-    database_include: str | None = None
     schema_include: str | None = None
-    table_include: str | None = None
-    time_zone: str | None = None
 
     metadata: ClassVar[Mapping[str, MetadataColumn]] = {
         "database": MetadataColumn("STRING", lambda message: text(message.data.eventsource.db)),

@@ -105,7 +105,7 @@ from cdc_formats.events import (
     Reader,
     RowKind,
 )
-from cdc_formats.format import Encoder, Format, MetadataColumn, choice, table_filter
+from cdc_formats.format import Encoder, FilteredFormat, MetadataColumn, choice, table_filter
 from cdc_formats.formats.debezium.position import BEFORE_3_7, position_of
 from cdc_formats.values.connect_schema import (
     described,
@@ -220,15 +220,11 @@ _WITHOUT_ROWS = {"t": Ignored.TRUNCATE, "m": Ignored.MESSAGE}
 
 
 @dataclass(frozen=True, kw_only=True)
-class DebeziumEnvelope(Format):
+class DebeziumEnvelope(FilteredFormat):
     """A format of Debezium's envelope, whose ``source`` has the position in the log."""
 
     positions = ""
     old_key_header = "__debezium.oldkey"
-
-    time_zone: str | None = None
-    database_include: str | None = None
-    table_include: str | None = None
 
     def position(self, message: Any) -> Position | None:
         """Return the change's position from ``source``.

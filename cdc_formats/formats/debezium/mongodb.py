@@ -71,7 +71,7 @@ from cdc_formats.events import (
     unknown_operation,
 )
 from cdc_formats.format import (
-    Format,
+    FilteredFormat,
     MetadataColumn,
     RowNames,
     choice,
@@ -93,12 +93,8 @@ _REMEDY = (
 
 
 @dataclass(frozen=True, kw_only=True)
-class DocumentFormat(Format):
+class DocumentFormat(FilteredFormat):
     """A format whose rows are documents of MongoDB."""
-
-    time_zone: str | None = None
-    database_include: str | None = None
-    table_include: str | None = None
 
     @property
     def encodings(self) -> Handling:

@@ -46,7 +46,7 @@ from cdc_formats.errors import (
     refuse,
 )
 from cdc_formats.events import Headers
-from cdc_formats.format import Format, choice
+from cdc_formats.format import ZonedFormat, choice
 from cdc_formats.values.connect_schema import is_wrapped
 from cdc_formats.values.json_reader import BatchReader, json_bytes, read_object
 from cdc_formats.values.masks import DROP
@@ -73,7 +73,7 @@ def _with_registry_options(cls: C) -> C:
 
 @dataclass(frozen=True, kw_only=True)
 @_with_registry_options
-class UpsertOptions(Format):
+class UpsertOptions(ZonedFormat):
     """The options of `UpsertKafka`, which documents them."""
 
     key_format: str = choice(*ROW_FORMAT_NAMES)
@@ -92,7 +92,6 @@ class UpsertOptions(Format):
     avro_confluent_auto_register_schemas: bool = True
     key_avro_confluent_subject: str | None = None
     value_avro_confluent_subject: str | None = None
-    time_zone: str | None = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
