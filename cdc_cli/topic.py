@@ -22,7 +22,7 @@ from cdc_formats.topics.client import KafkaReader
 from cdc_formats.topics.inference import InferredSchema, infer_schema
 from cdc_formats.topics.kafka import key_values, sample_topic
 from cdc_formats.topics.profile import profile_records
-from cdc_formats.topics.profile.detect import candidates, choose
+from cdc_formats.topics.profile.profile import candidates, choose
 from cdc_formats.topics.profile.terminal import shortened
 from cdc_formats.topics.sampler import SampledRecord, inspect_all
 from cdc_formats.values.schema import Column, SqlType, columns as to_columns, quote

@@ -483,15 +483,12 @@ def undeclared(columns: Sequence[Column], handling: Handling) -> list[str]:
             options.append(
                 f"{column}: set decimal_handling_mode to 'precise', 'string' or 'double'"
             )
-        if column.type.name in EPOCH_TYPES and handling.time not in (
-            "text",
-            "isostring",
-            "structured",
-            None,
+        if (
+            column.type.name in EPOCH_TYPES
+            and handling.time not in ("text", "isostring", "structured", None)
+            and (reason := epoch_unit(column.type, handling)[1])
         ):
-            reason = epoch_unit(column.type, handling)[1]
-            if reason:
-                options.append(f"{column}: {reason}")
+            options.append(f"{column}: {reason}")
     return options
 
 

@@ -152,10 +152,8 @@ def inspect_part(part: str, data: bytes | None, headers: Headers = ()) -> Encode
     >>> inspect_part("key", b'{"id": 1}')
     Encoded(encoding='JSON object', value={'id': 1}, schema_id='')
     """
-    if data is None:
-        return Encoded(NULL)
     if not data:
-        return Encoded(EMPTY)
+        return Encoded(NULL if data is None else EMPTY)
     data = bytes(data)
     if any(name == f"__{part}_schema_id" and value for name, value in headers):
         return Encoded(CONFLUENT, schema_id="in a header")

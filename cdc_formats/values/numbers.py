@@ -259,8 +259,15 @@ def _decimal_converter(sql_type: SqlType, handling: Handling) -> Converter:
             # canonical.
             return value if canonical(value) else of_text(value)
         if type(value) is int:
-            if precision == 20 and scale == 0:
-                value = _unsigned(sql_type, value, unsigned)
+            if value < 0 and precision == 20 and scale == 0 and unsigned != "precise":
+                if unsigned != "long" or value < -(2**63):
+                    raise refuse(
+                        sql_type,
+                        value,
+                        "an unsigned BIGINT in two's complement? Then set "
+                        "bigint_unsigned_handling_mode='long', else 'precise'",
+                    )
+                value += 2**64
             if abs(value) < 10**whole:
                 return str(value) if scale == 0 else f"{value}.{'0' * scale}"
             raise refuse(sql_type, value, "out of its range")
@@ -323,21 +330,6 @@ def _decimal_text_reader(
         raise refuse(sql_type, value, "out of the range of 64 bits")
 
     return of_unsigned
-
-
-def _unsigned(sql_type: SqlType, value: int, mode: str | None) -> int:
-    if value >= 0 or mode == "precise":
-        return value
-    if mode == "long" and value >= -(2**63):
-        return value + 2**64
-    raise refuse(
-        sql_type,
-        value,
-        (
-            "an unsigned BIGINT in two's complement? Then set "
-            "bigint_unsigned_handling_mode='long', else 'precise'"
-        ),
-    )
 
 
 def _big_endian(sql_type: SqlType, value: Any) -> int:

@@ -83,9 +83,7 @@ from cdc_formats.errors import (
 )
 from cdc_formats.events import (
     ChangelogMode,
-    ControlEvent,
     Event,
-    Headers,
     Ignored,
     KeyValue,
     Position,
@@ -93,7 +91,14 @@ from cdc_formats.events import (
     RowKind,
     unknown_operation,
 )
-from cdc_formats.format import Encoder, MetadataColumn, RowNames, names_in_row, table_filter
+from cdc_formats.format import (
+    Encoder,
+    Format,
+    MetadataColumn,
+    RowNames,
+    names_in_row,
+    table_filter,
+)
 from cdc_formats.values.connect_schema import struct_schema, written_handling
 from cdc_formats.values.json_reader import (
     fields_of,
@@ -278,11 +283,8 @@ class DebeziumFlatJson(DebeziumJson):
             _source_reader(message.prefix)(message.value), f"$.{message.prefix}", _ADD_FIELDS
         )
 
-    def control_event(
-        self, key: bytes | None, value: bytes | None, reason: Ignored, headers: Headers = ()
-    ) -> ControlEvent:
-        """Return only the reason: a record without a row has no other content."""
-        return ControlEvent(reason)
+    # The fields that a transform adds say nothing of a statement.
+    control_event = Format.control_event
 
     def is_added(self, name: str) -> bool:
         """Whether a field is not a column of the table."""

@@ -573,7 +573,15 @@ class _Reader:
         if depth > 100 or not isinstance(schema, Mapping):
             raise SchemaError("the JSON Schema is nested too deeply, or not an object")
         if isinstance(reference := schema.get("$ref"), str):
-            return self._one(self._at(reference), depth + 1)
+            if not reference.startswith("#"):
+                raise SchemaError(
+                    f"the JSON Schema refers to {reference[:40]!r}, which is not in it"
+                )
+            part = self.root
+            for name in filter(None, reference[1:].split("/")):
+                name = name.replace("~1", "/").replace("~0", "~")
+                part = part.get(name) if isinstance(part, Mapping) else None
+            return self._one(part, depth + 1)
         branches = next(
             (schema[each] for each in ("oneOf", "anyOf") if isinstance(schema.get(each), list)),
             None,
@@ -585,18 +593,6 @@ class _Reader:
             return {}, len(not_null) < len(branches)
         one, optional = self._one(not_null[0], depth + 1)
         return one, optional or len(not_null) < len(branches)
-
-    def _at(self, reference: str) -> Any:
-        if not reference.startswith("#"):
-            raise SchemaError(f"the JSON Schema refers to {reference[:40]!r}, which is not in it")
-        part = self.root
-        for name in filter(None, reference[1:].split("/")):
-            part = (
-                part.get(name.replace("~1", "/").replace("~0", "~"))
-                if isinstance(part, Mapping)
-                else None
-            )
-        return part
 
     def _parts(self, kind: str, schema: Mapping[str, Any], depth: int) -> dict[str, Any]:
         properties, items, more = (

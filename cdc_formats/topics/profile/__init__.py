@@ -5,10 +5,10 @@ It includes the call that reads the topic.
 `profile_records` is pure; `cdc_formats.topics.kafka.profile_topic` reads the sample from Kafka.
 """
 
-from .detect import Candidate
 from .profile import profile_records
 from .topic_profile import (
     BeforeImages,
+    Candidate,
     CorruptRecord,
     Keys,
     Partition,

@@ -13,16 +13,93 @@ from typing import Any
 
 import msgspec
 
-from cdc_formats.errors import ArgumentError, ChangelogError, DecodeError
+from cdc_formats.errors import (
+    ArgumentError,
+    ChangelogError,
+    DecodeError,
+)
 from cdc_formats.events import SHORT_STRINGS, ChangelogMode, Event, Ignored, Position, RowKind
-from cdc_formats.format import Format
+from cdc_formats.format import (
+    Format,
+)
 from cdc_formats.topics.inference import InferredSchema
 from cdc_formats.topics.inference.infer import AnyColumns, Reading, case_note, infer_readings
-from cdc_formats.topics.sampler import InspectedRecord, SampledRecord, Sampler, value_at
+from cdc_formats.topics.sampler import (
+    InspectedRecord,
+    SampledRecord,
+    Sampler,
+    value_at,
+)
 from cdc_formats.values.schema import source_id
 
-from .detect import Candidate
 from .terminal import Grid, Report, Section, clipped, html_text, plain_text, renderable, shortened
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """The result of trying a format on a sample.
+
+    Parameters
+    ----------
+    identifier : str
+    evidence : str
+        Why the sample may be in this format.
+    values : int
+        The number of records with a value.
+    read : int
+        How many of these have rows.
+    ignored : mapping
+        How many were understood and have no rows, by reason.
+    refused : int
+        How many are errors.
+    error : str
+        The first error.
+    specific : bool
+        Whether the format refuses a JSON object that no CDC tool writes.
+    distinctive : int
+        How many values have a field that only this format writes.
+    requirement : str
+        What is required to try the format; empty when it was tried.
+    format : Format or None
+        The format with the options it was tried with.
+    readings : tuple of Reading
+        The records with a value, if the format understands enough of them to be chosen.
+    """
+
+    identifier: str
+    evidence: str = ""
+    values: int = 0
+    read: int = 0
+    ignored: Mapping[str, int] = field(default_factory=dict)
+    refused: int = 0
+    error: str = ""
+    specific: bool = True
+    distinctive: int = 0
+    requirement: str = ""
+    format: Format | None = field(default=None, repr=False, compare=False)
+    readings: tuple[Reading, ...] = field(default=(), repr=False, compare=False)
+
+    @property
+    def understood(self) -> int:
+        """How many values the format understands, with or without rows."""
+        return self.read + sum(self.ignored.values())
+
+    @property
+    def is_enough(self) -> bool:
+        """Whether the format understands enough of the values to be chosen."""
+        return 2 * self.understood >= self.values  # at least one of two
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the result as JSON values."""
+        return {
+            "format": self.identifier,
+            **{
+                name: value
+                for name, value in vars(self).items()
+                if name not in ("identifier", "distinctive", "format", "readings")
+            },
+        }
+
 
 # --------------------------------------------------------------------------------------------------
 # The tables in a sample: their rows, keys and schemas.

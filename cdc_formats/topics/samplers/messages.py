@@ -616,19 +616,15 @@ class UpsertKafkaSampler(Sampler):
             return Declaration(primary_key=primary_key)
         columns = record_columns(format.registry, "value", value, headers)
         names = {each.column.name for each in columns}
-        of_key = self._of_key(key if primary_key else None, headers)
-        only_in_key = [each for each in of_key if each.column.name not in names]
-        return Declaration(REGISTRY_SCHEMA, [*only_in_key, *columns], primary_key)
-
-    def _of_key(self, key: bytes | None, headers: Headers) -> list[DeclaredColumn]:
-        """Return the columns of an Avro key, with the prefix of the row's columns."""
-        if not key or self.format.key_format != "avro-confluent":
-            return []
-        prefix = self.format.key_fields_prefix
-        return [
-            each._replace(column=replace(each.column, name=prefix + each.column.name))
-            for each in record_columns(self.format.registry, "key", key, headers)
-        ]
+        of_key: Sequence[DeclaredColumn] = ()
+        if key and primary_key and format.key_format == "avro-confluent":
+            prefix = format.key_fields_prefix
+            of_key = [
+                each._replace(column=replace(each.column, name=prefix + each.column.name))
+                for each in record_columns(format.registry, "key", key, headers)
+                if prefix + each.column.name not in names
+            ]
+        return Declaration(REGISTRY_SCHEMA, [*of_key, *columns], primary_key)
 
     def key_columns(self, key: bytes | None, headers: Headers = ()) -> Mapping[str, Any]:
         """Return the fields of a JSON or Avro key, with the prefix of the row's columns."""
