@@ -56,7 +56,7 @@ from .values.connect_schema import key_fields
 from .values.equality import key_getter, row_unifier
 from .values.schema import ABSENT, Column, complete
 
-C = TypeVar("C")
+T = TypeVar("T")
 
 
 class NameDifference(NamedTuple):
@@ -189,11 +189,11 @@ class Decoder:
     def _decoded(
         self,
         read: Reader,
-        add: Callable[[Event, list[C]], None],
+        add: Callable[[Event, list[T]], None],
         key: bytes | None,
         value: bytes | None,
         headers: Headers,
-    ) -> list[C] | Ignored:
+    ) -> list[T] | Ignored:
         """Return the changes of a record's events."""
         events: Any = ()
         try:
@@ -204,7 +204,7 @@ class Decoder:
                 self._collect_tables(self._table_of, events)
             if self._read_known is not None:
                 self._require_known(self._events(self._read_known, key, value, headers))
-            changes: list[C] = []
+            changes: list[T] = []
             for event in events:
                 add(event, changes)
             return changes
@@ -303,8 +303,9 @@ class Decoder:
 
     @cached_property
     def _read_names(self) -> Reader:
-        read = untyped_reader(self.format, self._rows.columns, self.unique_key)
-        return _with_headers(self.format, read)
+        return _with_headers(
+            self.format, untyped_reader(self.format, self._rows.columns, self.unique_key)
+        )
 
     def _with_excerpt(
         self, error: DecodeError, key: bytes | None, value: bytes | None
@@ -513,8 +514,6 @@ def _missing_as_null(row: tuple[Any, ...], raw: tuple[Any, ...]) -> tuple[Any, .
 
 # --------------------------------------------------------------------------------------------------
 # One Kafka record: its rows, the reason why it has none, or the error that it causes.
-
-T = TypeVar("T")
 
 
 class Record(Protocol):

@@ -296,13 +296,10 @@ def refuse_filters(format: Format) -> None:
 # --------------------------------------------------------------------------------------------------
 # Pairing of an update's two rows, ``-U`` and ``+U``, to one update with the row before it
 
-Change = tuple[RowKind, Row, Row | None]
-"""A kind, a row, and the row before it."""
-
 
 def pair_updates(
     rows: Iterable[tuple[RowKind, Row]], key_indices: Sequence[int] = ()
-) -> Iterator[Change]:
+) -> Iterator[tuple[RowKind, Row, Row | None]]:
     """Yield each ``-U`` and directly following ``+U`` as one update, if they have the same key.
 
     A ``-U`` waits for the next row or the end: chain batches to one iterable. No other row waits, and the order is kept.

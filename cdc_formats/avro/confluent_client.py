@@ -40,8 +40,12 @@ def configuration(options: RegistryOptions) -> dict[str, Any]:
             "bearer.auth.logical.cluster": "",
             "bearer.auth.identity.pool.id": "",
         }
-    present = {name: value for name, value in named.items() if value is not None}
-    return {"timeout": REQUEST_SECONDS, "max.retries": 0, **present, **dict(options.properties)}
+    return {
+        "timeout": REQUEST_SECONDS,
+        "max.retries": 0,
+        **{name: value for name, value in named.items() if value is not None},
+        **dict(options.properties),
+    }
 
 
 class _TooLargeError(Exception):

@@ -633,7 +633,16 @@ class Envelope:
             for name, of in ((self.after, after), (self.before, before))
             if of is not None
         }
-        return message_shape(fields, images, self.images.names)
+        # The struct of the fields may declare the rows' fields, too, which then get another type.
+        declared = {field.name for field in fields_of(fields)}
+        own = {name: of for name, of in images.items() if name.partition(".")[0] in declared}
+        return msgspec.defstruct(
+            "Message",
+            [(name, of, None) for name, of in images.items() if name not in own],
+            bases=(narrowed(fields, own),),
+            rename=dict(self.images.names),
+            gc=False,
+        )
 
     def shape(self, rows: RowConverter, image: Any, *, whole: bool) -> Any:
         """Return the msgspec struct of a message whose rows are `image`.
@@ -811,32 +820,6 @@ def fields_struct(
     fields += [(name, msgspec.Raw, msgspec.Raw(b"null")) for name in raw.split()]
     fields += [(name, msgspec.Raw, msgspec.Raw(b"")) for name in around.split()]
     return msgspec.defstruct("Fields", fields, rename=rename, gc=False)
-
-
-def message_shape(
-    fields: type[msgspec.Struct], images: Mapping[str, Any], names: Mapping[str, str]
-) -> Any:
-    """Return the struct of a message.
-
-    Parameters
-    ----------
-    fields : type
-        The struct of the fields other than the rows. It may declare the rows' fields, too, which
-        then get another type.
-    images : mapping
-        By the names of the fields with rows, their types; a field within another is
-        ``outer.inner``.
-    names : mapping
-        The names in the message of fields that `fields` does not declare, where they differ.
-    """
-    declared = {field.name for field in fields_of(fields)}
-    rows: list[Any] = [
-        (name, of, None) for name, of in images.items() if name.partition(".")[0] not in declared
-    ]
-    of_fields = narrowed(
-        fields, {name: of for name, of in images.items() if name.partition(".")[0] in declared}
-    )
-    return msgspec.defstruct("Message", rows, bases=(of_fields,), rename=dict(names), gc=False)
 
 
 def narrowed(struct: type[msgspec.Struct], types: Mapping[str, Any]) -> type[msgspec.Struct]:

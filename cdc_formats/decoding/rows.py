@@ -51,8 +51,6 @@ from cdc_formats.values.types import TYPES, canonical_type, converter, placehold
 # DECIMAL with its scale (``9.50``), ``2026-11-24``, ``2026-11-24 12:30:00.5`` (a TIMESTAMP is in UTC,
 # and ends in ``Z``), the text itself. Of a BINARY, it is the bytes. -0.0 is 0.0.
 
-REDACTED = "***"
-
 
 def check_masks(masks: Masks, columns: Sequence[Column], unique_key: Sequence[str]) -> None:
     """Raise an error for masks that the columns cannot have.
@@ -126,7 +124,7 @@ def masked(convert: Converter, column: Column, masks: Masks) -> Converter:
         message_of, digest = _message_of(column.type), masks.digest
         return _if_there(convert, lambda value: digest(message_of(value)))
     assert kind in (REDACT, DROP)  # of the latter, no value is read
-    constant = REDACTED if column.type.name in TEXT_TYPES else None
+    constant = "***" if column.type.name in TEXT_TYPES else None
     return _if_there(convert, lambda value: constant)
 
 
@@ -292,8 +290,13 @@ class RowConverter:
         if missing_mark:
             # A mark has no value that this type accepts.
             marks = [(f"m{index}", None, None) for index in indices]
-            marked = {f"m{index}": names[index] + missing_mark for index in indices}
-            base = msgspec.defstruct("Marked", marks, bases=(base,), rename=marked, gc=False)
+            base = msgspec.defstruct(
+                "Marked",
+                marks,
+                bases=(base,),
+                rename={f"m{index}": names[index] + missing_mark for index in indices},
+                gc=False,
+            )
         return row_struct(
             {index: names[index] for index in indices},
             types,

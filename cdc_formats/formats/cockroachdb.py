@@ -235,8 +235,9 @@ class _Reader(ScalarReader):
         events = self.events(message, value)
         for event in () if isinstance(events, Ignored) or self.rows.untyped else events:
             own, image = self.rows.key(event.after, event.after_path), self._key(key)
-            pairs = zip(self.rows.unique_key, own, self.rows.key(image, "$"), strict=True)
-            for name, mine, other in pairs:
+            for name, mine, other in zip(
+                self.rows.unique_key, own, self.rows.key(image, "$"), strict=True
+            ):
                 if mine is not ABSENT and mine != other:
                     raise MalformedMessageError(
                         f"`{name}` has another value in the Kafka key than in the row: declare the "

@@ -220,8 +220,12 @@ def infer_topic(
     UnknownTopicError, KafkaUnavailableError, SampleError, MissingDependencyError, ArgumentError
         As `sample_topic`.
     """
-    records = sample_topic(servers, topic, sample=sample, config=config)
-    return infer_schema(key_values(records), format=format, examples=examples, **options)
+    return infer_schema(
+        key_values(sample_topic(servers, topic, sample=sample, config=config)),
+        format=format,
+        examples=examples,
+        **options,
+    )
 
 
 def profile_topic(

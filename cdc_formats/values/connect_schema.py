@@ -102,8 +102,12 @@ def struct_schema(
     optional : bool
         Whether the row may be null.
     """
-    fields = [_field(column, how) for column, how in columns]
-    return {"type": "struct", "fields": fields, "optional": optional, "name": name}
+    return {
+        "type": "struct",
+        "fields": [_field(column, how) for column, how in columns],
+        "optional": optional,
+        "name": name,
+    }
 
 
 def _field(column: Column, handling: Handling) -> dict[str, Any]:

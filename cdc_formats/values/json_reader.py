@@ -83,8 +83,11 @@ def read_frame(data: bytes) -> Frame | None:
     if data[:1] == b"\1" and len(data) >= _GUID_SIZE:
         return Frame(UUID(bytes=data[1:_GUID_SIZE]), _GUID_SIZE)
     if data[:2] in (_PLAIN, _COMPRESSED) and len(data) >= GLUE_FRAME_SIZE:
-        version = GlueVersion(UUID(bytes=data[2:GLUE_FRAME_SIZE]))
-        return Frame(version, GLUE_FRAME_SIZE, data[:2] == _COMPRESSED)
+        return Frame(
+            GlueVersion(UUID(bytes=data[2:GLUE_FRAME_SIZE])),
+            GLUE_FRAME_SIZE,
+            data[:2] == _COMPRESSED,
+        )
     return None
 
 

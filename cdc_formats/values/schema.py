@@ -356,8 +356,9 @@ class _Parser:
         if name in _PLAIN:
             return self._collated(SqlType(name))
         if name == "TIME":
-            size = self._size(*_SIZED[name])
-            return SqlType(name, size, is_spark_time=self._accept(*_WITHOUT_ZONE))
+            return SqlType(
+                name, self._size(*_SIZED[name]), is_spark_time=self._accept(*_WITHOUT_ZONE)
+            )
         if name in _SIZED:
             return self._collated(SqlType(name, self._size(*_SIZED[name])))
         if name == "DECIMAL":

@@ -277,7 +277,6 @@ def canonical_type(sql_type: SqlType) -> Any:
 
 MOST_DIGITS = 38
 """The most digits of a DECIMAL."""
-APPROXIMATE = ("FLOAT", "DOUBLE")
 _EXACT = {*INTEGER_BITS, "DECIMAL"}
 
 
@@ -307,7 +306,7 @@ def wider(first: SqlType, second: SqlType, otherwise: SqlType | None = None) -> 
         return (
             SqlType("DECIMAL", whole + scale, scale) if whole + scale <= MOST_DIGITS else otherwise
         )
-    if names <= {*APPROXIMATE, "TINYINT", "SMALLINT", "INT"}:
+    if names <= {*numbers.FLOAT_TYPES, "TINYINT", "SMALLINT", "INT"}:
         return SqlType("DOUBLE")
     if names <= set(TEXT_TYPES):
         return SqlType("STRING")
@@ -343,9 +342,9 @@ def cuts(kind: SqlType, other: SqlType) -> bool:
     if kind.name != other.name and "VARIANT" in (kind.name, other.name):
         return True  # text becomes a string of JSON, and a string of JSON bare text
     if kind.name == "BOOLEAN":
-        return other.name in _EXACT or other.name in APPROXIMATE
+        return other.name in _EXACT or other.name in numbers.FLOAT_TYPES
     if kind.name in _EXACT:
-        return other.name in APPROXIMATE or _digits(other)[1] > _digits(kind)[1]
+        return other.name in numbers.FLOAT_TYPES or _digits(other)[1] > _digits(kind)[1]
     return kind.name == "DATE" and other.name in times.TIMESTAMP_TYPES
 
 

@@ -296,7 +296,10 @@ class _Schemas:
         """Return a schema and the converter of its rows."""
         schema = self.format.registry.client.schema(name)
         try:
-            source, handling = _source_name(schema), self.format.handling
+            handling, record = self.format.handling, schema.record_of(schema.top)
+            types = {} if record is None else schema.fields(record)
+            of_source = schema.record_of(types["source"]) if "source" in types else None
+            source = "" if of_source is None else str(of_source["name"])
             # The columnar decoder does not read the connector's name.
             refuse_cells(next((name for name in CELL_CONNECTORS if name in source.lower()), None))
             return _Envelope(
@@ -330,14 +333,6 @@ class _Schemas:
             for name, avro in schema.fields(image).items()
         }
         return row_converter(schema, fields, self.rows.columns, handling, self.rows.unique_key)
-
-
-def _source_name(schema: AvroSchema) -> str:
-    """Return the name of the source's schema in an envelope's; empty without one."""
-    record = schema.record_of(schema.top)
-    types = {} if record is None else schema.fields(record)
-    source = schema.record_of(types["source"]) if "source" in types else None
-    return "" if source is None else str(source["name"])
 
 
 class _Envelope(NamedTuple):

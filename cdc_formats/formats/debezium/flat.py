@@ -337,8 +337,11 @@ def _added_shape(prefix: str) -> Any:
         f"source_{name}": f"{prefix}source_{name}"
         for name in ("ts_ms", "db", "schema", "table", "connector", "version")
     }
-    rename = {**names, "deleted": _DELETED_FIELD, "block": "schema"}
-    return fields_struct(" ".join((*names, "deleted")), around="block payload", rename=rename)
+    return fields_struct(
+        " ".join((*names, "deleted")),
+        around="block payload",
+        rename={**names, "deleted": _DELETED_FIELD, "block": "schema"},
+    )
 
 
 def _plain_shape(prefix: str) -> Any:
@@ -417,8 +420,9 @@ class _Reader:
             block, payload = bytes(added.block), bytes(added.payload)
             if payload == b"null":
                 return self._delete(key)
-            inner = read_part(self.added, payload, "$.payload")
-            return self._row(inner, payload, block, "$.payload")
+            return self._row(
+                read_part(self.added, payload, "$.payload"), payload, block, "$.payload"
+            )
         if self.format.schema_include is True:
             raise MalformedMessageError(
                 "the message has no schema block, and schema_include is True: set it to False or "

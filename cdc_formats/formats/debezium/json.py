@@ -242,7 +242,9 @@ class DebeziumEnvelope(FilteredFormat):
         self, key: bytes | None, value: bytes | None, reason: Ignored, headers: Headers = ()
     ) -> ControlEvent:
         """Return a control event: schema change, transaction mark, truncate or logical message."""
-        return control_event_of(payload_of(value), reason, self.handling)
+        message = read_object(value) if value else {}
+        payload = message["payload"] if "op" not in message and "payload" in message else message
+        return control_event_of(payload if isinstance(payload, dict) else {}, reason, self.handling)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -321,8 +323,18 @@ def envelope_of(
     is_whole = "source.properties" in metadata
     return Envelope(
         columnar=Columnar(fields=whole if is_whole else placed if positions else named),
-        attributes={} if is_whole else ATTRIBUTES,
-        position=None if is_whole else position_of_struct,
+        attributes={}
+        if is_whole
+        else {
+            "ingestion-timestamp": ("ts_ms", partial(epoch_ms, path="$.ts_ms")),
+            "source.timestamp": ("source.ts_ms", partial(epoch_ms, path="$.source.ts_ms")),
+            "source.database": ("source.db", None),
+            "source.schema": ("source.schema", None),
+            "source.table": ("source.table", None),
+        },
+        position=None
+        if is_whole
+        else lambda message: position_of_fields(message.source, "$.source."),
         operation=("op",),
         kinds={
             "c": RowKind.INSERT,
@@ -442,13 +454,6 @@ def without_op(message: Mapping[str, Any], root: str) -> Ignored:
         ),
         f"{root}.op",
     )
-
-
-def payload_of(value: bytes | None) -> dict[str, Any]:
-    """Return the message without its wrapper."""
-    message = read_object(value) if value else {}
-    payload = message["payload"] if "op" not in message and "payload" in message else message
-    return payload if isinstance(payload, dict) else {}
 
 
 def control_event_of(message: dict[str, Any], reason: Ignored, handling: Handling) -> ControlEvent:
@@ -846,26 +851,6 @@ _PLAIN = plain_structs(
     _RowSource,
     narrowed(PositionSource, {"connector": Literal[ROW_CONNECTORS] | None}),
 )
-
-
-def position_of_struct(message: Any) -> Position | None:
-    """Return the position in the `PositionSource` of a message."""
-    return position_of_fields(message.source, "$.source.")
-
-
-ATTRIBUTES: Mapping[str, tuple[str, Callable[[Any], Any] | None]] = {
-    "ingestion-timestamp": ("ts_ms", partial(epoch_ms, path="$.ts_ms")),
-    "source.timestamp": ("source.ts_ms", partial(epoch_ms, path="$.source.ts_ms")),
-    **{
-        name: (f"source.{field}", None)
-        for name, field in {
-            "source.database": "db",
-            "source.schema": "schema",
-            "source.table": "table",
-        }.items()
-    },
-}
-"""Same as `Envelope.attributes`, for `SourceFields`."""
 
 
 class _Reader(WrappedReader, ScalarReader):

@@ -499,10 +499,6 @@ class TopicSample(SampleCounts):
             yield "a column without a name cannot be declared and is left out"
 
 
-Sample = Sequence[Any]
-"""A record of a sample: key, value and optional headers."""
-
-
 @dataclass(frozen=True)
 class InferredSchema:
     """The schema inferred from a sample, with its evidence.
@@ -625,7 +621,7 @@ class InferredSchema:
 
 
 def infer_schema(
-    records: Iterable[Sample],
+    records: Iterable[Sequence[Any]],
     *,
     format: str | Format,
     examples: int = 0,

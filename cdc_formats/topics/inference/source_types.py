@@ -166,8 +166,12 @@ def _connect_column(field: Mapping[str, Any], connector: str) -> DeclaredColumn:
         note = "the schema has no precision: 38 holds every value"
         if kind == "bytes" and _parameter(field, "scale") == "0":
             note += "; an unsigned BIGINT (bigint.unsigned.handling.mode=precise) is DECIMAL(20,0)"
-    column = Column(str(field["field"]), _connect_type(field, connector), nullable)
-    return DeclaredColumn(column, source_type, note, doc)
+    return DeclaredColumn(
+        Column(str(field["field"]), _connect_type(field, connector), nullable),
+        source_type,
+        note,
+        doc,
+    )
 
 
 def _connect_type(field: Mapping[str, Any], connector: str) -> SqlType:
@@ -276,8 +280,10 @@ def _connect_schema(
             raise SchemaError(
                 f"an Avro union of {len(types)} types has no column type: declare the schema"
             )
-        optional = len(avro["branches"]) > 1
-        return {**_connect_schema(schema, types[0], records), "optional": optional}
+        return {
+            **_connect_schema(schema, types[0], records),
+            "optional": len(avro["branches"]) > 1,
+        }
     if kind == "record" and avro["name"] in records:
         return records[avro["name"]]
     made = {"optional": False, **_connect_names(avro)}

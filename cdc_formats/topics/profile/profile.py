@@ -73,7 +73,6 @@ from cdc_formats.values import times
 # Detection of a topic's format: each is tried, and the one that reads most of the values is it.
 
 
-_DECOY = b'{"a field that no format has": 1}'
 _MOST_SHOWN = 5
 _NEEDED_SHARE = 2  # at least one of two values must be understood
 
@@ -144,7 +143,9 @@ def candidate(format: Format, records: Sequence[InspectedRecord]) -> Candidate:
 def _read(format: Format, records: Sequence[InspectedRecord]) -> Candidate:
     """Read the records with a value."""
     reader = AnyColumns(format)
-    decoy = InspectedRecord(SampledRecord("", 0, 0, -1, b'{"id": 1}', _DECOY, ()))
+    decoy = InspectedRecord(
+        SampledRecord("", 0, 0, -1, b'{"id": 1}', b'{"a field that no format has": 1}', ())
+    )
     specific = not reader.sampler.plain_rows and not reader.read(decoy).events
     return _counted(reader.sampler, list(map(reader.read, records)), specific)
 

@@ -109,8 +109,6 @@ def shortened(texts: Sequence[str]) -> str:
 # --------------------------------------------------------------------------------------------------
 # A report as HTML for a notebook: what rich draws, or plain text.
 
-_PRE = "font-family:ui-monospace,SFMono-Regular,Menlo,Consolas,monospace;font-size:12px"
-
 
 def html_text(report: Report) -> str:
     """Return a report as HTML, in colours if rich is installed; all data is escaped."""
@@ -122,7 +120,10 @@ def html_text(report: Report) -> str:
         console = Console(record=True, file=StringIO(), width=_WIDTH, force_jupyter=False)
         console.print(renderable(report))
         text = console.export_html(inline_styles=True, code_format="{code}")
-    return f'<pre style="{_PRE};line-height:1.45;overflow-x:auto">{text}</pre>'
+    return (
+        '<pre style="font-family:ui-monospace,SFMono-Regular,Menlo,Consolas,monospace;'
+        f'font-size:12px;line-height:1.45;overflow-x:auto">{text}</pre>'
+    )
 
 
 _WIDTH = 120
@@ -257,8 +258,9 @@ class _FittingGrid:
                 yield text.Text(f"  {printable(first)}", style="cyan")
                 for name, cell in zip(self.grid.header[1:], rest, strict=True):
                     if cell not in ("", "-"):
-                        line = text.Text.assemble((f"{name}  ", "dim"), printable(cell))
-                        yield padding.Padding(line, (0, 0, 0, 4))
+                        yield padding.Padding(
+                            text.Text.assemble((f"{name}  ", "dim"), printable(cell)), (0, 0, 0, 4)
+                        )
 
 
 # --------------------------------------------------------------------------------------------------

@@ -659,7 +659,6 @@ def _out_of_order(placed: Sequence[tuple[Reading, Position]]) -> tuple[int, int]
     return backwards, redelivered
 
 
-KINDS = ("+I", "-U", "+U", "-D")
 _MOST_CODE = 20_000
 _MOST_ROWS = 40
 
@@ -870,12 +869,12 @@ def _format(profile: TopicProfile) -> Section:
 
 
 def _tables(profile: TopicProfile) -> Section:
-    header = ("table", "records", *KINDS, "operations", "primary key", "is the Kafka key")
+    header = ("table", "records", *SHORT_STRINGS, "operations", "primary key", "is the Kafka key")
     rows = tuple(
         (
             each.name or "-",
             f"{each.records:,}",
-            *(f"{each.kinds[kind]:,}" if kind in each.kinds else "-" for kind in KINDS),
+            *(f"{each.kinds[kind]:,}" if kind in each.kinds else "-" for kind in SHORT_STRINGS),
             _counts(each.operations) or "-",
             f"({', '.join(each.primary_key)})" if each.primary_key else "none known",
             each.kafka_key,

@@ -161,7 +161,22 @@ class RowSampler(EnvelopeSampler):
     ) -> Iterable[str | Question]:
         """Return the notes with the connector's options that a bare message does not show."""
         unsigned = set(connectors) <= {"", *MYSQL_CONNECTORS}
-        yield from guess_notes(column, values, notes, unsigned=unsigned) if guessed else notes
+        named: dict[str | Question, Question] = {DIGITS: _DIGITS_NOTE, BASE64: _BASE64_NOTE}
+        for note in notes:
+            yield named.get(note, note) if guessed else note
+            if guessed and unsigned and note == BASE64 and max(values.lengths or (0,)) <= 12:
+                yield Question(
+                    "if it is an unsigned BIGINT, declare DECIMAL(20,0), and "
+                    "bigint_unsigned_handling_mode='precise'",
+                    {_UNSIGNED: ()},
+                )
+        if guessed and column.type.name == "BIGINT" and not values.has_small_integers:
+            yield Question(
+                "an integer; Debezium writes DATE, TIME and TIMESTAMP as integers too, and without "
+                "a schema block its unit is not in the message: if it is one, declare it, and "
+                "time_precision_mode",
+                {"time_precision_mode": ("isostring",)},
+            )
         if unsigned and column.type.name == "BIGINT" and values.has_negative_integers:
             yield Question(
                 "it has negative numbers: if the source's column is an unsigned BIGINT, declare DECIMAL(20,0), "
@@ -245,37 +260,6 @@ def block_options(sample: SampleCounts) -> Iterator[tuple[str, tuple[Any, str]]]
 
 def _any_starts(names: Iterable[str], prefix: str) -> bool:
     return any(name.startswith(prefix) for name in names)
-
-
-def guess_notes(
-    column: Column, values: ColumnValues, notes: Sequence[str | Question], *, unsigned: bool
-) -> Iterator[str | Question]:
-    """Return the notes on a guessed type, with the connector's options that it depends on.
-
-    Parameters
-    ----------
-    column : Column
-    values : ColumnValues
-    notes : sequence of str or Question
-        Notes that name no option.
-    unsigned : bool
-        Whether the source may have unsigned integers.
-    """
-    named: dict[str | Question, Question] = {DIGITS: _DIGITS_NOTE, BASE64: _BASE64_NOTE}
-    for note in notes:
-        yield named.get(note, note)
-        if note == BASE64 and unsigned and max(values.lengths or (0,)) <= 12:
-            yield Question(
-                "if it is an unsigned BIGINT, declare DECIMAL(20,0), and "
-                "bigint_unsigned_handling_mode='precise'",
-                {_UNSIGNED: ()},
-            )
-    if column.type.name == "BIGINT" and not values.has_small_integers:
-        yield Question(
-            "an integer; Debezium writes DATE, TIME and TIMESTAMP as integers too, and without a schema "
-            "block its unit is not in the message: if it is one, declare it, and time_precision_mode",
-            {"time_precision_mode": ("isostring",)},
-        )
 
 
 class DebeziumAvroSampler(RowSampler):

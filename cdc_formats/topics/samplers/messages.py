@@ -155,8 +155,12 @@ class SqlserverCesSampler(Sampler):
                     if isinstance(name := value_at(each, ("name",)), str)
                     and isinstance(of := value_at(each, ("type",)), str)
                 ]
-                names = listed_names([value_at(each, ("columnname",)) for each in keys])
-                return Declaration("cols", declared, names, "pkkey")
+                return Declaration(
+                    "cols",
+                    declared,
+                    listed_names([value_at(each, ("columnname",)) for each in keys]),
+                    "pkkey",
+                )
         return Declaration()
 
 
@@ -646,10 +650,16 @@ class UpsertKafkaSampler(Sampler):
         """Return the formats of key and value; registry options without a prefix apply to both."""
         values = [each.value.encoding for each in records]
         key, value = _most(each.key.encoding for each in records), _most(values)
+        numbers = [
+            isinstance(each.key.value, (int, Decimal))
+            for each in records
+            if each.key.encoding == JSON_VALUE
+        ]
         named = _REGISTRY.intersection(options) if {key, value} & {*FRAMED, *FRAMED_JSON} else ()
         detected = {
             **{f"avro_confluent_{name}": options[name] for name in named},
-            "key_format": _KEY_FORMATS.get(key) or ("csv" if _are_numbers(records) else "raw"),
+            "key_format": _KEY_FORMATS.get(key)
+            or ("csv" if 2 * sum(numbers) > len(records) else "raw"),
             "value_format": "avro-confluent" if value in FRAMED else "json",
             "value_fields_include": "EXCEPT_KEY" if _are_apart(records) else "ALL",
             "json_null": "delete" if JSON_NULL in values else "fail",
@@ -669,12 +679,6 @@ class UpsertKafkaSampler(Sampler):
             if record.key.encoding == NULL
             else None
         )
-
-
-def _are_numbers(records: Sequence[InspectedRecord]) -> bool:
-    """Return whether most Kafka keys are numbers in JSON."""
-    keys = [each.key.value for each in records if each.key.encoding == JSON_VALUE]
-    return 2 * sum(isinstance(key, (int, Decimal)) for key in keys) > len(records)
 
 
 def _are_apart(records: Sequence[InspectedRecord]) -> bool:
