@@ -83,7 +83,7 @@ class RowWriter:
         )
 
     def image(self, row: Sequence[Any], path: str = "$") -> dict[str, Any]:
-        """Return a row as an object, for `json_reader.json_bytes` or `avro.writer.avro_bytes`.
+        """Return a row as an object, for `json_reader.json_bytes` or `avro.records.avro_bytes`.
 
         Parameters
         ----------

@@ -355,7 +355,6 @@ class RowConverter:
         """
         values = self.raw(image)
         if values == self._absent:
-            # Fields of a row are data of the message.
             there = (
                 ""
                 if isinstance(image, msgspec.Struct)

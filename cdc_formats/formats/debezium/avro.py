@@ -26,7 +26,7 @@ Changelog mode: all. Key: not read; written if a primary key and `key_subject` a
 
 Absent and null: a column that is not in the writer's schema is NULL. The unavailable-value
 placeholder is `ABSENT` by the column's type, and completed as in debezium-json. So is a column that
-is null in both images of an update of Spanner (`cdc_formats.formats.debezium.envelope`).
+is null in both images of an update of Spanner.
 
 Types: exactly as in the writer's schema (the table in `cdc_formats.avro.records`). Only the zone of
 zone-less text, the text form of bytes, and negative numbers in a ``DECIMAL(20,0)`` column have to

@@ -1,4 +1,4 @@
-"""Profiles the records of a sample: `profile_records`.
+"""Profiles the records of a sample, after it has detected their format: `profile_records`.
 
 The ``from_kafka_changelog`` call for a table; what is unknown becomes a comment, never a guess.
 
@@ -70,7 +70,18 @@ from cdc_formats.topics.sampler import (
 from cdc_formats.values import times
 
 # --------------------------------------------------------------------------------------------------
-# Detection of a topic's format: each is tried, and the one that reads most of the values is it.
+# Detection of a topic's format: every registered format reads the sample, and the best is chosen.
+#
+# A format is *specific* when it refuses a JSON object that no CDC tool writes; the others read any
+# JSON object as a row. Formats are ranked by:
+#
+# 1. specific formats first
+# 2. the number of values that the format understands
+# 3. the number of values with a field that only this format writes (``_tidb``, ``__op``)
+#
+# A *fallback* describes the messages of many producers by its options (op-json). It is tried only
+# if no specific format reads the sample. The reason lists formats that rank equal to the chosen
+# one. Formats of other packages are tried like the built-in ones.
 
 
 _MOST_SHOWN = 5
@@ -408,7 +419,7 @@ def profile_records(
 
     Examples
     --------
-    >>> from cdc_formats.topics.encodings import SampledRecord
+    >>> from cdc_formats.topics.sampler import SampledRecord
     >>> value = b'{"type": "insert", "database": "shop", "table": "parts", "data": {"id": 1, "price": 9.50}}'
     >>> profile = profile_records([SampledRecord("parts", 0, 7, 0, b'{"pk.id": 1}', value, ())])
     >>> profile.format, profile.tables[0].name, profile.tables[0].ddl, profile.tables[0].kafka_key

@@ -102,7 +102,8 @@ class Candidate:
 
 
 # --------------------------------------------------------------------------------------------------
-# The tables in a sample: their rows, keys and schemas.
+# Profiles of a sample's tables: operations, schemas, before-images, and whether the Kafka key is the
+# primary key.
 
 
 @dataclass(frozen=True)
