@@ -659,7 +659,13 @@ _LEAVES: dict[str, Callable[[Type, SqlType, Handling], Converter | None]] = {
 
 
 # --------------------------------------------------------------------------------------------------
-# Writing Avro: the schema of columns, and the converters of their values.
+# Avro schemas of columns, like those of Flink's AvroSchemaConverter, and rows encoded with them.
+#
+# The schema is Flink's with ``timestamp_mapping.legacy=false``: TIMESTAMP is an instant
+# (``timestamp-millis``, ``-micros`` or ``-nanos`` by its precision, without one microseconds),
+# TIMESTAMP_NTZ a ``local-timestamp-*``; TIME beyond milliseconds is ``time-micros``, and an INTERVAL
+# DAY TO SECOND Debezium's MicroDuration (Flink refuses both). A column that may be NULL is a union
+# of null and its type.
 
 
 RECORD = "org.apache.flink.avro.generated.record"

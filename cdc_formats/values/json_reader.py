@@ -26,7 +26,16 @@ from msgspec.structs import FieldInfo
 from cdc_formats.errors import MalformedMessageError
 
 # --------------------------------------------------------------------------------------------------
-# Frames of schema registries in front of a message.
+# The frame of a schema registry: the id of its writer's schema in front of a key or a value.
+#
+#     0x00 <id: 4 bytes, big-endian> <content>
+#     0x01 <GUID: 16 bytes> <content>
+#     0x03 0x00 <schema version's UUID: 16 bytes> <content>
+#     0x03 0x05 <schema version's UUID: 16 bytes> <content, compressed with zlib>
+#
+# Confluent's serializers write the first two, and those of Apicurio, Karapace and Redpanda that are
+# compatible with them. AWS Glue's serializers write the others. No JSON text begins with these
+# bytes, so that JSON readers skip the frame.
 
 
 class GlueVersion(NamedTuple):
