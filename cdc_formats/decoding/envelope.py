@@ -541,6 +541,20 @@ class Envelope:
             self.framing.block or self.framing.frame or self.keys.shape is not None
         )
 
+    @property
+    def has_row_field(self) -> bool:
+        """Whether a message is a JSON object with the operation, and with the row in a field of it.
+
+        The native decoder, and the router of many tables, read only such messages.
+        """
+        return bool(self.after) and not (
+            self.framing.frame
+            or self.keys.shape is not None
+            or self.operation_header
+            or self.images.before_prefix
+            or self.columnar.message is not None
+        )
+
     @cached_property
     def strict_fields(self) -> type[msgspec.Struct]:
         """The struct of the fields other than the rows, for the columnar decoder."""

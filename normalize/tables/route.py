@@ -500,14 +500,8 @@ class KnownRows:
         rows = RowConverter((Column('"', SqlType("STRING")),), format.handling)
         identity = list(traits.table_identity)
         envelope = format.envelope(rows, identity)
-        if envelope is None:
-            return None
-        framing, columnar = envelope.framing, envelope.columnar
-        is_json = (framing.bare, not framing.frame, envelope.keys.shape is None)
-        has_operation = not envelope.operation_header
-        has_names = (envelope.after, not envelope.images.before_prefix)
-        if not all(
-            (*is_json, *has_names, has_operation, columnar.possible, columnar.message is None)
+        if envelope is None or not (
+            envelope.has_row_field and envelope.framing.bare and envelope.columnar.possible
         ):
             return None
         # Another type than text is converted.
