@@ -191,8 +191,8 @@ def topic_settings(client: Any, topic: str, seconds: float) -> Any:
     """
     from confluent_kafka.admin import ConfigResource, ResourceType
 
-    resource = ConfigResource(ResourceType.TOPIC, topic)
-    return client.describe_configs([resource], request_timeout=seconds)[resource]
+    resources = [ConfigResource(ResourceType.TOPIC, topic)]
+    return next(iter(client.describe_configs(resources, request_timeout=seconds).values()))
 
 
 class KafkaReader(AbstractContextManager["KafkaReader"]):
