@@ -337,7 +337,7 @@ def other_formats(no_other_formats: None) -> None:
 
 SAMPLED = """
 from cdc_formats.errors import MissingDependencyError
-from cdc_formats.topics.encodings import SampledRecord
+from cdc_formats.topics.sampler import SampledRecord
 from cdc_formats.topics.profile import profile_records
 def profile(*values):
     return profile_records([SampledRecord('t', 0, at, 0, b'{"id":%d}' % at, value, ()) for at, value in enumerate(values)], topic='t')
