@@ -196,7 +196,14 @@ class DecodeError(ChangelogError, ValueError):
         bare: str = "",
     ) -> None:
         super().__init__(reason, path, field, where, excerpt, bare)
-        self.reason, self.path, self.field, self.where, self.excerpt, self.bare = self.args
+        self.reason, self.path, self.field, self.where, self.excerpt, self.bare = (
+            reason,
+            path,
+            field,
+            where,
+            excerpt,
+            bare,
+        )
 
     def at(
         self, *, path: str = "", field: str = "", where: str = "", excerpt: str = ""

@@ -428,7 +428,7 @@ def claims_of(identifier: str) -> list[str]:
     if identifier in registered:
         return [_path(registered[identifier])]
     installed = {point.value for point in _installed().get(identifier, ())}
-    return sorted(installed | ({BUILT_IN[identifier]} if identifier in BUILT_IN else set()))
+    return sorted(installed | ({BUILT_IN[identifier]} if identifier in BUILT_IN else set[str]()))
 
 
 def _path(cls: type) -> str:

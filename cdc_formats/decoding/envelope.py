@@ -642,7 +642,7 @@ class Envelope:
         if not self.after:
             fields, after = after or fields, None
         many = self.images.many != "one"
-        images = {
+        images: dict[str, Any] = {
             name: (list[of] if many else of) | None  # type: ignore[valid-type]
             for name, of in ((self.after, after), (self.before, before))
             if of is not None

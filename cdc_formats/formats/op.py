@@ -429,7 +429,9 @@ def _struct(paths: Iterable[Sequence[str]], **properties: Any) -> type[msgspec.S
     inner: dict[str, list[Sequence[str]]] = {}
     for first, *rest in paths:
         inner.setdefault(first, []).extend([rest] if rest else [])
-    structs = {name: _struct(rest) if rest else None for name, rest in inner.items()}
+    structs: dict[str, Any] = {
+        name: _struct(rest) if rest else None for name, rest in inner.items()
+    }
     return msgspec.defstruct(
         "Fields",
         [

@@ -291,7 +291,7 @@ def _malformed(error: Exception) -> MalformedMessageError:
 
 
 _read_any: Callable[[bytes], Any] = json_reader(Any, spelled=True)
-read_members: Callable[[bytes], dict[str, msgspec.Raw]] = json_reader(dict[str, msgspec.Raw])
+read_members: Callable[[bytes], dict[str, Any]] = json_reader(dict[str, msgspec.Raw])
 """Return the members of a JSON object as texts."""
 
 
