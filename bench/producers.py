@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from cdc_formats.avro.records import avro_bytes
 from cdc_formats.avro.schema_registry import Registry, framed
-from cdc_formats.avro.writer import avro_bytes
 from cdc_formats.values.json_reader import json_bytes, json_text
 
 from .history import NAMES, SCHEMA, Row, message

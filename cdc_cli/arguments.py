@@ -12,8 +12,7 @@ from typing import Annotated, Any
 import typer
 
 from cdc_formats.errors import ArgumentError, ChangelogError, FormatOptionError
-from cdc_formats.format import Format, option_name
-from cdc_formats.registry import format_class, get_format, list_formats
+from cdc_formats.format import Format, format_class, get_format, list_formats, option_name
 from cdc_formats.topics.client import from_environment
 
 from .terminal import Color, print_message

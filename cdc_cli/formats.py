@@ -17,11 +17,10 @@ from rich.box import SIMPLE_HEAD
 from rich.table import Table
 from rich.text import Text
 
-from cdc_formats.avro.registry_options import RegistryOptions
+from cdc_formats.avro.registry_client import RegistryOptions
 from cdc_formats.errors import ChangelogError, FormatOptionError, printable
-from cdc_formats.format import Format
+from cdc_formats.format import Format, format_class, get_format, list_formats
 from cdc_formats.message_format import Traits
-from cdc_formats.registry import format_class, get_format, list_formats
 
 from .arguments import Json, WhichColor, complete_format
 from .terminal import Color, console, interactive_json, is_interactive, print_message

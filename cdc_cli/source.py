@@ -14,7 +14,7 @@ from urllib.parse import unquote, urlsplit
 
 from cdc_formats.errors import ArgumentError
 from cdc_formats.topics.inference import ColumnEvidence
-from cdc_formats.topics.inference.sample import VALUES
+from cdc_formats.topics.inference.infer import VALUES
 from cdc_formats.topics.inference.source_types import catalog_type
 from cdc_formats.topics.profile import TableProfile, TopicProfile
 from cdc_formats.values import times

@@ -23,7 +23,7 @@ from cdc_formats.errors import (
 )
 from cdc_formats.events import SHORT_STRINGS, Change, Ignored, RowKind
 from cdc_formats.fold import FoldedTable
-from cdc_formats.topics.encodings import SampledRecord
+from cdc_formats.topics.sampler import SampledRecord
 from cdc_formats.values.schema import Column
 
 from .arguments import (

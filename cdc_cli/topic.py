@@ -19,12 +19,12 @@ from cdc_formats.decoding.rows import result_columns
 from cdc_formats.errors import ArgumentError, KafkaUnavailableError
 from cdc_formats.format import Format
 from cdc_formats.topics.client import KafkaReader
-from cdc_formats.topics.encodings import SampledRecord, inspect_all
 from cdc_formats.topics.inference import InferredSchema, infer_schema
 from cdc_formats.topics.kafka import key_values, sample_topic
 from cdc_formats.topics.profile import profile_records
-from cdc_formats.topics.profile.detect import candidates, choose
+from cdc_formats.topics.profile.profile import candidates, choose
 from cdc_formats.topics.profile.terminal import shortened
+from cdc_formats.topics.sampler import SampledRecord, inspect_all
 from cdc_formats.values.schema import Column, SqlType, columns as to_columns, quote
 
 from .arguments import Connection, names

@@ -12,8 +12,8 @@ import typer
 
 from cdc_formats.errors import SampleError
 from cdc_formats.topics.client import KafkaReader
-from cdc_formats.topics.encodings import FRAMED
 from cdc_formats.topics.kafka import profile_topic
+from cdc_formats.topics.sampler import FRAMED
 from cdc_formats.values.json_reader import json_bytes
 
 from .arguments import (

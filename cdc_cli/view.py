@@ -14,8 +14,8 @@ from rich.text import Text
 
 from cdc_formats.errors import printable
 from cdc_formats.events import SHORT_STRINGS, RowKind
-from cdc_formats.registry import get_format
-from cdc_formats.topics.encodings import SampledRecord
+from cdc_formats.format import get_format
+from cdc_formats.topics.sampler import SampledRecord
 from cdc_formats.values import numbers
 from cdc_formats.values.json_reader import json_bytes
 from cdc_formats.values.schema import Column, SqlType

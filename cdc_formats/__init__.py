@@ -10,15 +10,13 @@ Examples
 +U (1, 'bike')
 """
 
-from cdc_formats.values.handling import Handling
 from cdc_formats.values.json_reader import read_json, read_object
-from cdc_formats.values.schema import ABSENT, Column, SqlType, columns, to_ddl
+from cdc_formats.values.schema import ABSENT, Column, Handling, SqlType, columns, to_ddl
 from cdc_formats.values.types import to_python
 
 from .decoder import Decoder
 from .events import Change, ChangelogMode, ControlEvent, Event, Ignored, KeyedChange, RowKind
-from .format import Encoder, Format, MetadataColumn
-from .registry import get_format, list_formats, register_format
+from .format import Encoder, Format, MetadataColumn, get_format, list_formats, register_format
 
 __version__ = "0.2.0"
 """The version of all four packages; setup.cfg reads it."""

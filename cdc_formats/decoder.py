@@ -56,7 +56,7 @@ from .values.connect_schema import key_fields
 from .values.equality import key_getter, row_unifier
 from .values.schema import ABSENT, Column, complete
 
-C = TypeVar("C")
+T = TypeVar("T")
 
 
 class NameDifference(NamedTuple):
@@ -131,6 +131,7 @@ class Decoder:
             format.traits.position if positions else lambda message: None
         )
         self._require_key, self._completes_moved = require_key, completes_moved
+        self._remedy = f": {self._traits.whole_rows}" if self._traits.whole_rows else ""
         self._table_of = table_reader(format, tables) if tables else None
         self.tables: dict[tuple[Any, ...], None] = {}
         self._with_update_before = format.changelog_mode.contains(UPDATE_BEFORE)
@@ -188,11 +189,11 @@ class Decoder:
     def _decoded(
         self,
         read: Reader,
-        add: Callable[[Event, list[C]], None],
+        add: Callable[[Event, list[T]], None],
         key: bytes | None,
         value: bytes | None,
         headers: Headers,
-    ) -> list[C] | Ignored:
+    ) -> list[T] | Ignored:
         """Return the changes of a record's events."""
         events: Any = ()
         try:
@@ -203,7 +204,7 @@ class Decoder:
                 self._collect_tables(self._table_of, events)
             if self._read_known is not None:
                 self._require_known(self._events(self._read_known, key, value, headers))
-            changes: list[C] = []
+            changes: list[T] = []
             for event in events:
                 add(event, changes)
             return changes
@@ -302,8 +303,9 @@ class Decoder:
 
     @cached_property
     def _read_names(self) -> Reader:
-        read = untyped_reader(self.format, self._rows.columns, self.unique_key)
-        return _with_headers(self.format, read)
+        return _with_headers(
+            self.format, untyped_reader(self.format, self._rows.columns, self.unique_key)
+        )
 
     def _with_excerpt(
         self, error: DecodeError, key: bytes | None, value: bytes | None
@@ -341,18 +343,23 @@ class Decoder:
         if not any(map(_is_empty, was)) or self._traits.logs_empty_values(event.message):
             return before
         # A column that the row after lacks is no unavailable value.
-        now = rows.raw(event.after)
         return tuple(
             [
                 ABSENT if new is not ABSENT and _is_empty(old) else value
-                for value, old, new in zip(before, was, now, strict=True)
+                for value, old, new in zip(before, was, rows.raw(event.after), strict=True)
             ]
         )
 
     def _changes(self, event: Event, changes: list[Change]) -> None:
         rows, metadata = event.rows or self._rows, self._metadata(event)
         if event.after is None:
-            changes.append(Change(event.kind, self._removed(event, rows), metadata))
+            row = rows.row(event.before, event.before_path)
+            self._check_key(row, event.before_path)
+            if not event.sparse:
+                row = _missing_as_null(row, rows.raw(event.before))
+            if ABSENT in row:
+                raise self._partial(row, event.before_path)
+            changes.append(Change(event.kind, row, metadata))
             return
         after, partial = self._after(event, rows)
         self._check_key(after, event.after_path)
@@ -363,16 +370,6 @@ class Decoder:
             self._check_key(before, event.before_path)
             changes.append(Change(UPDATE_BEFORE, before, metadata))
         changes.append(Change(event.kind, after, metadata))
-
-    def _removed(self, event: Event, rows: RowConverter) -> tuple[Any, ...]:
-        """Return the row that an event removes."""
-        row = rows.row(event.before, event.before_path)
-        self._check_key(row, event.before_path)
-        if not event.sparse:
-            row = _missing_as_null(row, rows.raw(event.before))
-        if ABSENT in row:
-            raise self._partial(row, event.before_path)
-        return row
 
     def _before(self, event: Event, rows: RowConverter, after: tuple[Any, ...]) -> tuple[Any, ...]:
         if event.before is None:
@@ -397,8 +394,9 @@ class Decoder:
         )
 
     def _absent(self, row: tuple[Any, ...]) -> str:
-        pairs = zip(self.columns, row, strict=True)
-        return ", ".join(column.name for column, value in pairs if value is ABSENT)
+        return ", ".join(
+            column.name for column, value in zip(self.columns, row, strict=True) if value is ABSENT
+        )
 
     def _partial(self, row: tuple[Any, ...], path: str) -> PartialImageError:
         remedy = f", or {self._traits.whole_rows}" if self._traits.whole_rows else ""
@@ -424,19 +422,19 @@ class Decoder:
         # Debezium writes a changed key as a delete and an insert: no stored row of the new key
         # completes a partial one.
         if partial and not self._completes_moved and (old is not None or event.kind is INSERT):
-            remedy = f": {self._traits.whole_rows}" if self._traits.whole_rows else ""
             raise PartialImageError(
                 f"the primary key changed, and the producer left out {self._absent(row)} "
-                f"(unchanged), whose values only the row of the old key has{remedy}",
+                f"(unchanged), whose values only the row of the old key has{self._remedy}",
                 event.after_path,
             )
         position = self._position_of
         if old is not None:
             self._require_whole(old, event.before_path)
             changes.append(KeyedChange(old, None, metadata, position=position(event.message)))
-        moved_from = old if partial else None
         changes.append(
-            KeyedChange(key, row, metadata, partial, position(event.message), moved_from)
+            KeyedChange(
+                key, row, metadata, partial, position(event.message), old if partial else None
+            )
         )
 
     def _key_before(
@@ -477,12 +475,8 @@ class Decoder:
             if each[1] is None or each[1] is ABSENT
         )
         name = self.columns[index].name
-        remedy = (
-            f": {self._traits.whole_rows}" if part is ABSENT and self._traits.whole_rows else ""
-        )
-        raise MissingFieldError(
-            f"`{name}` is part of the primary key and is null or missing{remedy}", f"{path}.{name}"
-        )
+        reason = f"`{name}` is part of the primary key and is null or missing"
+        raise MissingFieldError(reason + self._remedy * (part is ABSENT), f"{path}.{name}")
 
 
 def _with_headers(format: MessageFormat, read: Reader) -> Reader:
@@ -521,11 +515,6 @@ def _missing_as_null(row: tuple[Any, ...], raw: tuple[Any, ...]) -> tuple[Any, .
 # --------------------------------------------------------------------------------------------------
 # One Kafka record: its rows, the reason why it has none, or the error that it causes.
 
-T = TypeVar("T")
-
-_INFRASTRUCTURE_ERRORS = (ChangelogError, OSError, ImportError, MemoryError)
-"""Errors that no record causes, such as an unreachable registry (`DecodeError` is excluded)."""
-
 
 class Record(Protocol):
     """The parts of a Kafka record that an error text needs."""
@@ -559,7 +548,7 @@ def decode_one(identifier: str, decode: Callable[..., T], *arguments: Any) -> T 
         return decode(*arguments)
     except DecodeError as error:
         return error.at()  # without the frames of the traceback
-    except _INFRASTRUCTURE_ERRORS:
+    except (ChangelogError, OSError, ImportError, MemoryError):
         raise
     except RecursionError:
         return MalformedMessageError("nested too deeply")

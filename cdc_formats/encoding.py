@@ -10,10 +10,17 @@ from typing import Any
 from cdc_formats.decoding.envelope import Envelope
 from cdc_formats.decoding.rows import RowConverter, key_indices
 from cdc_formats.values.equality import equal
-from cdc_formats.values.handling import ConversionError, Converter, Handling
 from cdc_formats.values.json_reader import fields_of, json_bytes
 from cdc_formats.values.numbers import FLOAT_TYPES
-from cdc_formats.values.schema import Column, SqlType, columns as to_columns, leaves
+from cdc_formats.values.schema import (
+    Column,
+    ConversionError,
+    Converter,
+    Handling,
+    SqlType,
+    columns as to_columns,
+    leaves,
+)
 from cdc_formats.values.types import writer
 
 from .errors import EncodeError, FormatOptionError
@@ -76,7 +83,7 @@ class RowWriter:
         )
 
     def image(self, row: Sequence[Any], path: str = "$") -> dict[str, Any]:
-        """Return a row as an object, for `json_reader.json_bytes` or `avro.writer.avro_bytes`.
+        """Return a row as an object, for `json_reader.json_bytes` or `avro.records.avro_bytes`.
 
         Parameters
         ----------
@@ -104,7 +111,7 @@ class RowWriter:
         """
         cells = zip(self.names, self.writers, self._differ, before, row, strict=True)
         return self._object(
-            [(name, write, was) for name, write, differ, was, now in cells if differ(was, now)],
+            ((name, write, was) for name, write, differ, was, now in cells if differ(was, now)),
             path,
         )
 
@@ -289,13 +296,10 @@ def refuse_filters(format: Format) -> None:
 # --------------------------------------------------------------------------------------------------
 # Pairing of an update's two rows, ``-U`` and ``+U``, to one update with the row before it
 
-Change = tuple[RowKind, Row, Row | None]
-"""A kind, a row, and the row before it."""
-
 
 def pair_updates(
     rows: Iterable[tuple[RowKind, Row]], key_indices: Sequence[int] = ()
-) -> Iterator[Change]:
+) -> Iterator[tuple[RowKind, Row, Row | None]]:
     """Yield each ``-U`` and directly following ``+U`` as one update, if they have the same key.
 
     A ``-U`` waits for the next row or the end: chain batches to one iterable. No other row waits, and the order is kept.

@@ -46,7 +46,6 @@ def printable(text: str) -> str:
     return _UNSAFE.sub(lambda match: match[0].encode("unicode_escape").decode("ascii"), text)
 
 
-_WORD = re.compile(r"(?<!^)(?=[A-Z])")
 EXCERPT_BYTES = 200
 """The most bytes of a message that an error shows."""
 
@@ -60,7 +59,9 @@ class ChangelogError(Exception):
 
     def __init_subclass__(cls) -> None:
         if "condition" not in vars(cls):
-            cls.condition = _WORD.sub("_", cls.__name__.removesuffix("Error")).upper()
+            cls.condition = re.sub(
+                r"(?<!^)(?=[A-Z])", "_", cls.__name__.removesuffix("Error")
+            ).upper()
 
     def __str__(self) -> str:
         return printable(f"[{self.condition}] {self.args[0] if self.args else ''}")
@@ -304,8 +305,7 @@ def excerpt_of(message: bytes | None) -> str:
     """
     if not message:
         return ""
-    head = bytes(memoryview(message)[:EXCERPT_BYTES])
-    text = repr(head)
+    text = repr(bytes(memoryview(message)[:EXCERPT_BYTES]))
     # Every byte may become four characters (\\xff): limit the text too.
     return text if len(text) <= EXCERPT_BYTES + 3 else text[:EXCERPT_BYTES] + "...'"
 
@@ -318,17 +318,21 @@ def clip(text: str, most: int = 160) -> str:
 # --------------------------------------------------------------------------------------------------
 # The command that installs an optional package which is missing
 
-_EXTRAS = {
-    "spark": ("pandas", "py4j", "pyarrow", "pyspark"),
-    "kafka": ("confluent_kafka",),
-    "cli": ("rich", "typer"),
-    "run": ("yaml",),
-    "capture": ("connectorx", "pymysql", "pymysqlreplication"),
-    "avro": ("fastavro", "polars"),
-    "metrics": ("prometheus_client",),
+_EXTRA_OF = {
+    module: extra
+    for extra, modules in (
+        {
+            "spark": ("pandas", "py4j", "pyarrow", "pyspark"),
+            "kafka": ("confluent_kafka",),
+            "cli": ("rich", "typer"),
+            "run": ("yaml",),
+            "capture": ("connectorx", "pymysql", "pymysqlreplication"),
+            "avro": ("fastavro", "polars"),
+            "metrics": ("prometheus_client",),
+        }
+    ).items()
+    for module in modules
 }
-"""The extras of the distribution, with the modules that they install."""
-_EXTRA_OF = {module: extra for extra, modules in _EXTRAS.items() for module in modules}
 
 
 def missing_dependency(error: ImportError, extras: str = "") -> ImportError:

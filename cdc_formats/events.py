@@ -108,8 +108,9 @@ class ChangelogMode:
     @classmethod
     def upsert(cls, *, key_only_deletes: bool = True) -> ChangelogMode:
         """``+I +U -D``: updates without their before-image."""
-        kinds = frozenset({RowKind.INSERT, RowKind.UPDATE_AFTER, RowKind.DELETE})
-        return cls(kinds, key_only_deletes)
+        return cls(
+            frozenset({RowKind.INSERT, RowKind.UPDATE_AFTER, RowKind.DELETE}), key_only_deletes
+        )
 
     @classmethod
     def all(cls) -> ChangelogMode:
@@ -185,11 +186,11 @@ def hlc_position(text: Any, path: str) -> Position:
     """
     parts = _HLC.fullmatch(text) if isinstance(text, str) else None
     if parts is None:
-        example = "nanoseconds and ten digits, as in '1532377312562986715.0000000001'"
-        raise malformed(example, text, path)
+        raise malformed(
+            "nanoseconds and ten digits, as in '1532377312562986715.0000000001'", text, path
+        )
     nanos, logical = map(int, parts.groups())
-    millis = within(nanos, 63, path) // 1_000_000
-    return Position("", nanos, within(logical, 32, path), millis)
+    return Position("", within(nanos, 63, path), within(logical, 32, path), nanos // 1_000_000)
 
 
 def integer(value: Any, bits: int, path: str) -> int:

@@ -21,10 +21,9 @@ from .decoding.rows import RowConverter
 from .decoding.scalar_reader import ScalarReader
 from .errors import FormatOptionError, MissingDependencyError, SchemaValidationError, clip
 from .events import ChangelogMode, ControlEvent, Event, Headers, Ignored, Position, Reader
-from .values.handling import Handling
 from .values.json_reader import read_json
 from .values.masks import NO_MASKS, masks_of
-from .values.schema import Column, SqlType, columns as to_columns
+from .values.schema import Column, Handling, SqlType, columns as to_columns
 
 # --------------------------------------------------------------------------------------------------
 # Opt-in validation of messages against their format's JSON Schema before decoding.
@@ -33,20 +32,6 @@ from .values.schema import Column, SqlType, columns as to_columns
 #
 # Decoding only checks the fields that it reads. A schema describes the whole envelope, including
 # fields that the format does not read. It does not contain the declared columns.
-
-DRAFT = "https://json-schema.org/draft/2020-12/schema"
-"""The dialect of all schemas."""
-
-_LOOKED_AT = 100  # errors of one message; the most specific one is shown
-_EXPECTED = 160
-_TYPES = {
-    dict: "object",
-    list: "array",
-    str: "string",
-    bool: "boolean",
-    int: "integer",
-    type(None): "null",
-}
 
 
 def packaged_schema(identifier: str) -> dict[str, Any] | None:
@@ -108,7 +93,7 @@ def _compiled(identifier: str, text: str) -> Callable[[bytes], None]:
     )  # an empty registry: nothing is fetched
 
     def check(value: bytes) -> None:
-        error = best_match(islice(validator.iter_errors(read_json(value)), _LOOKED_AT))
+        error = best_match(islice(validator.iter_errors(read_json(value)), 100))
         if error is not None:
             raise _refusal(error)
 
@@ -120,7 +105,16 @@ def _refusal(error: Any) -> SchemaValidationError:
     path = "$" + "".join(
         f"[{part}]" if isinstance(part, int) else f".{part}" for part in error.absolute_path
     )
-    kind = _TYPES.get(type(got), "number")
+    kind = (
+        {
+            dict: "object",
+            list: "array",
+            str: "string",
+            bool: "boolean",
+            int: "integer",
+            type(None): "null",
+        }
+    ).get(type(got), "number")
     if keyword == "required":
         reason = f"missing {', '.join(f'`{name}`' for name in allowed if name not in got)}"
         return SchemaValidationError(reason, path)
@@ -130,7 +124,7 @@ def _refusal(error: Any) -> SchemaValidationError:
     allowed_text = (
         " or ".join(map(str, allowed)) if keyword == "enum" else f"{keyword} {json.dumps(allowed)}"
     )
-    expected = f"expected {clip(allowed_text, _EXPECTED)}, got `{kind}`"
+    expected = f"expected {clip(allowed_text)}, got `{kind}`"
     shown = f" {clip(ascii(got), 60)}" if isinstance(got, str | int | bool) else ""
     return SchemaValidationError(expected + shown, path, bare=expected)
 

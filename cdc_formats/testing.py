@@ -27,7 +27,7 @@ from dataclasses import dataclass, field, fields
 from typing import Any, TypeVar
 
 from cdc_formats.decoding.rows import key_indices
-from cdc_formats.topics.inference.sample import AnyColumns
+from cdc_formats.topics.inference.infer import AnyColumns
 from cdc_formats.values.schema import ABSENT, Column, SqlType, columns as to_columns
 from cdc_formats.values.types import to_python
 
@@ -35,10 +35,8 @@ from .decoder import Decoder
 from .encoding import pair_updates
 from .errors import ChangelogError, DecodeError, FormatOptionError, InferenceError, clip
 from .events import Change, Event, Ignored, KeyedChange, KeyValue, RowKind
-from .format import Encoder, Format, json_schema_of, message_validator
-from .registry import get_format
-from .topics.encodings import InspectedRecord, SampledRecord, inspect_all
-from .topics.sampler import Evidence, sampler_class
+from .format import Encoder, Format, get_format, json_schema_of, message_validator
+from .topics.sampler import Evidence, InspectedRecord, SampledRecord, inspect_all, sampler_class
 from .values import times
 
 Result = list[Change] | list[KeyedChange] | Ignored
@@ -623,8 +621,7 @@ def _replacing(
 ) -> Callable[[bytes, random.Random], bytes]:
     # Valid JSON reaches more of a decoder's code than invalid JSON.
     def replace(data: bytes, draw: random.Random) -> bytes:
-        spans = [match.span() for match in pattern.finditer(data)] or [(0, 0)]
-        begin, end = draw.choice(spans)
+        begin, end = draw.choice([match.span() for match in pattern.finditer(data)] or [(0, 0)])
         return data[:begin] + (draw.choice(others) if end else b"") + data[end:]
 
     return replace

@@ -7,8 +7,7 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from cdc_formats.errors import ArgumentError
-from cdc_formats.format import Format
-from cdc_formats.registry import get_format
+from cdc_formats.format import Format, get_format
 
 
 def names_of(names: str | Sequence[str], argument: str = "") -> tuple[str, ...]:

@@ -17,8 +17,7 @@ from cdc_formats.encoding import pair_updates
 from cdc_formats.errors import ArgumentError, EncodeError, SchemaError
 from cdc_formats.events import SHORT_STRINGS, KeyValue, RowKind
 from cdc_formats.format import Encoder, Format
-from cdc_formats.values.handling import ConversionError, Handling, null_or
-from cdc_formats.values.schema import Column, name_parts, quote
+from cdc_formats.values.schema import Column, ConversionError, Handling, name_parts, null_or, quote
 from cdc_formats.values.types import converter
 from normalize.core.arrow import from_arrow
 from normalize.core.output import ROW_KIND

@@ -197,15 +197,15 @@ def registries() -> None:
 @pytest.fixture
 def no_other_formats(monkeypatch: pytest.MonkeyPatch) -> None:
     """Without the formats that other tests registered."""
-    monkeypatch.setattr("cdc_formats.registry.registered", {})
+    monkeypatch.setattr("cdc_formats.format.registered", {})
 
 
 @pytest.fixture
 def own_registrations(monkeypatch: pytest.MonkeyPatch) -> None:
     """Remove the formats that a test registers."""
-    from cdc_formats import registry
+    from cdc_formats.format import registered
 
-    monkeypatch.setattr(registry, "registered", dict(registry.registered))
+    monkeypatch.setattr("cdc_formats.format.registered", dict(registered))
 
 
 @pytest.fixture(scope="session")

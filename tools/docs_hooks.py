@@ -10,7 +10,7 @@ import re
 from pathlib import Path
 from typing import Any
 
-from cdc_formats.registry import BUILT_IN, get_format
+from cdc_formats.format import BUILT_IN, get_format
 
 REPOSITORY = Path(__file__).parents[1]
 PROJECT = {

@@ -16,16 +16,13 @@ from cdc_formats.errors import (
     SchemaRegistryError,
     WriterSchemaError,
 )
-from cdc_formats.values.frames import GlueVersion, SchemaId
+from cdc_formats.values.json_reader import GlueVersion, SchemaId
 
-from .reader import AvroSchema
-from .registry_client import BUSY, MOST_TEXT, REQUEST_SECONDS, RegistryClient, T
-from .registry_options import RegistryOptions
+from .records import AvroSchema
+from .registry_client import BUSY, MOST_TEXT, REQUEST_SECONDS, RegistryClient, RegistryOptions, T
 
 MOST_ANSWER_BYTES = 16 * 2**20
 """The most bytes of a registry's answer, decompressed. Schemas are far smaller."""
-_NOT_FOUND = (40400, 40401, 40402, 40403)
-_INSTALL = "pip install 'pyspark-kafka-changelog[avro]'"
 
 
 def configuration(options: RegistryOptions) -> dict[str, Any]:
@@ -43,8 +40,12 @@ def configuration(options: RegistryOptions) -> dict[str, Any]:
             "bearer.auth.logical.cluster": "",
             "bearer.auth.identity.pool.id": "",
         }
-    present = {name: value for name, value in named.items() if value is not None}
-    return {"timeout": REQUEST_SECONDS, "max.retries": 0, **present, **dict(options.properties)}
+    return {
+        "timeout": REQUEST_SECONDS,
+        "max.retries": 0,
+        **{name: value for name, value in named.items() if value is not None},
+        **dict(options.properties),
+    }
 
 
 class _TooLargeError(Exception):
@@ -87,7 +88,7 @@ class ConfluentClient(RegistryClient[Any]):
             from confluent_kafka.schema_registry import SchemaRegistryClient
         except ImportError as error:
             raise MissingDependencyError(
-                f"a schema registry needs {error.name}: {_INSTALL}"
+                f"a schema registry needs {error.name}: pip install 'pyspark-kafka-changelog[avro]'"
             ) from error
         try:
             self.confluent = SchemaRegistryClient.new_client(configuration(options))
@@ -179,7 +180,7 @@ class ConfluentClient(RegistryClient[Any]):
             status, text = error.http_status_code, str(error.error_message)[:MOST_TEXT]
             if status in BUSY:
                 return None, f"status {status}, {text}"
-            if status == 404 and error.error_code in _NOT_FOUND:
+            if status == 404 and error.error_code in (40400, 40401, 40402, 40403):
                 return None, ""
             raise self._refused(what, status, text) from None
         except _TooLargeError:

@@ -18,13 +18,18 @@ from cdc_formats.errors import (
     SchemaRegistryError,
     WriterSchemaError,
 )
-from cdc_formats.values.frames import GlueVersion, SchemaId
+from cdc_formats.values.json_reader import GlueVersion, SchemaId
 
-from .registry_client import BUSY, MOST_TEXT, REQUEST_SECONDS, RegistryClient, T
-from .registry_options import GLUE, RegistryOptions
+from .registry_client import (
+    BUSY,
+    GLUE,
+    MOST_TEXT,
+    REQUEST_SECONDS,
+    RegistryClient,
+    RegistryOptions,
+    T,
+)
 
-_INSTALL = "pip install 'pyspark-kafka-changelog[glue]'"
-_NOT_FOUND = "EntityNotFoundException"
 _THROTTLED = ("RequestLimitExceeded", "Throttling", "ThrottlingException")
 _DENIED = (
     "AccessDeniedException",
@@ -65,7 +70,9 @@ class GlueClient(RegistryClient[Mapping[str, Any]]):
             from botocore.config import Config
             from botocore.exceptions import BotoCoreError, NoRegionError
         except ImportError as error:
-            raise MissingDependencyError(f"AWS Glue needs {error.name}: {_INSTALL}") from error
+            raise MissingDependencyError(
+                f"AWS Glue needs {error.name}: pip install 'pyspark-kafka-changelog[glue]'"
+            ) from error
         # Requests are repeated by `ask`.
         config = Config(
             connect_timeout=REQUEST_SECONDS,
@@ -162,7 +169,7 @@ class GlueClient(RegistryClient[Mapping[str, Any]]):
         """
         code, text = answer["Error"]["Code"], answer["Error"].get("Message", "")[:MOST_TEXT]
         status = answer["ResponseMetadata"]["HTTPStatusCode"]
-        if code == _NOT_FOUND:
+        if code == "EntityNotFoundException":
             return ""
         if status in BUSY or code in _THROTTLED:
             return f"{code}, {text}"

@@ -20,14 +20,13 @@ from typing import Any
 
 from cdc_formats.errors import DecodeError, FormatOptionError, MalformedMessageError
 from cdc_formats.events import Headers
-from cdc_formats.values.frames import FRAME_SIZE, GLUE_FRAME_SIZE, SchemaId, read_frame
-from cdc_formats.values.handling import Converter, null_or
+from cdc_formats.values.json_reader import FRAME_SIZE, GLUE_FRAME_SIZE, SchemaId, read_frame
+from cdc_formats.values.schema import Converter, null_or
 
 from .confluent_client import ConfluentClient
 from .glue_client import READ_ONLY, GlueClient
-from .reader import AvroSchema, plain
-from .registry_client import RegistryClient
-from .registry_options import RegistryOptions
+from .records import AvroSchema, plain
+from .registry_client import RegistryClient, RegistryOptions
 
 VALUE_HEADER = "__value_schema_id"
 

@@ -13,7 +13,8 @@ from dataclasses import dataclass, field
 from functools import cached_property, lru_cache, reduce
 from itertools import product
 from operator import attrgetter, or_
-from typing import Any, ClassVar, Literal
+from types import NoneType
+from typing import Any, ClassVar, Literal, get_args
 
 import msgspec
 
@@ -26,27 +27,25 @@ from cdc_formats.errors import (
     TypeConversionError,
 )
 from cdc_formats.events import ControlEvent, Event, Headers, Ignored, Position, Reader, RowKind
-from cdc_formats.values.handling import ConversionError, Converter, Handling
 from cdc_formats.values.json_reader import (
     BatchReader,
     fields_of,
     json_reader,
     json_text,
     read_json,
+    read_members,
     read_object,
 )
-from cdc_formats.values.schema import ABSENT, SqlType
+from cdc_formats.values.schema import ABSENT, ConversionError, Converter, Handling, SqlType
 from cdc_formats.values.times import LEAST_STAMP, MOST_STAMP
 from cdc_formats.values.types import converter
 
 from .rows import RowConverter
-from .shapes import fields_struct, message_shape, narrowed
 
 # --------------------------------------------------------------------------------------------------
 # Filters for topics of several tables (Canal's ``database.include`` and ``table.include``).
 
 Path = tuple[str, ...]
-_members = json_reader(dict[str, msgspec.Raw])
 
 
 class TableFilter:
@@ -153,7 +152,7 @@ class TableFilter:
 def _at(text: bytes, path: Path) -> Any:
     """Return the value at a path, or None; other members are skipped and may hold anything."""
     for name in path:
-        members = _members(text)
+        members = read_members(text)
         if name not in members:
             return None
         text = bytes(members[name])
@@ -417,7 +416,7 @@ class Framing:
     header : str
         The Kafka header that replaces the frame; the scalar decoder reads records that have it.
     writer_schema : callable or None
-        From a frame to the Avro schema (`avro.reader.AvroSchema`) of the messages behind it; only
+        From a frame to the Avro schema (`avro.records.AvroSchema`) of the messages behind it; only
         with `frame`.
     row_reader : callable or None
         From the msgspec struct of a row to the reader of messages that are not JSON; only without
@@ -542,6 +541,20 @@ class Envelope:
             self.framing.block or self.framing.frame or self.keys.shape is not None
         )
 
+    @property
+    def has_row_field(self) -> bool:
+        """Whether a message is a JSON object with the operation, and with the row in a field of it.
+
+        The native decoder, and the router of many tables, read only such messages.
+        """
+        return bool(self.after) and not (
+            self.framing.frame
+            or self.keys.shape is not None
+            or self.operation_header
+            or self.images.before_prefix
+            or self.columnar.message is not None
+        )
+
     @cached_property
     def strict_fields(self) -> type[msgspec.Struct]:
         """The struct of the fields other than the rows, for the columnar decoder."""
@@ -577,8 +590,11 @@ class Envelope:
         """Set a message's operation to that of the header; the last of several headers wins."""
         value = dict(headers).get(self.operation_header)
         # Bytes that are not UTF-8 become text that no code has.
-        text = None if value is None else value.decode(errors="backslashreplace")
-        setattr(message, self.operation[0], text)
+        setattr(
+            message,
+            self.operation[0],
+            None if value is None else value.decode(errors="backslashreplace"),
+        )
 
     def kinds_of(self, messages: Iterable[Any]) -> list[RowKind | Ignored | None]:
         """Return the row kind or reason of each message; None: the scalar decoder reads it."""
@@ -601,10 +617,8 @@ class Envelope:
 
     def can_hold(self, rows: RowConverter) -> bool:
         """Return whether no column is named like a field of a message that is itself the row."""
-        fields = (
-            [] if self.after else [field.encode_name for field in fields_of(self.strict_fields)]
-        )
-        return not set(fields) & set(rows.names)
+        fields = fields_of(self.strict_fields)
+        return bool(self.after) or {field.encode_name for field in fields}.isdisjoint(rows.names)
 
     def image(self, rows: RowConverter, missing: Any) -> Any:
         """Return a row's msgspec struct: it types integers; converters check the other columns.
@@ -613,7 +627,7 @@ class Envelope:
         ----------
         rows : RowConverter
         missing : Any
-            Same as in `shapes.row_struct`.
+            Same as in `row_struct`.
         """
         images = self.images
         indices = range(len(rows.columns)) if images.columns is None else images.columns
@@ -628,23 +642,32 @@ class Envelope:
         if not self.after:
             fields, after = after or fields, None
         many = self.images.many != "one"
-        images = {
+        images: dict[str, Any] = {
             name: (list[of] if many else of) | None  # type: ignore[valid-type]
             for name, of in ((self.after, after), (self.before, before))
             if of is not None
         }
-        return message_shape(fields, images, self.images.names)
+        # The struct of the fields may declare the rows' fields, too, which then get another type.
+        declared = {field.name for field in fields_of(fields)}
+        own = {name: of for name, of in images.items() if name.partition(".")[0] in declared}
+        return msgspec.defstruct(
+            "Message",
+            [(name, of, None) for name, of in images.items() if name not in own],
+            bases=(narrowed(fields, own),),
+            rename=dict(self.images.names),
+            gc=False,
+        )
 
     def shape(self, rows: RowConverter, image: Any, *, whole: bool) -> Any:
         """Return the msgspec struct of a message whose rows are `image`.
 
         The row before an update has only the key, or is `whole`.
         """
-        images = self.images
-        whole = whole or images.before_has == "changed columns"
-        indices = range(len(rows.columns)) if whole else rows.key_indices
-        mark = images.missing_mark
-        before = rows.struct(indices, rows.names, missing_mark=mark) if self.before else None
+        before = None
+        if self.before:
+            whole = whole or self.images.before_has == "changed columns"
+            indices = range(len(rows.columns)) if whole else rows.key_indices
+            before = rows.struct(indices, rows.names, missing_mark=self.images.missing_mark)
         return self.struct(self.strict_fields, image, before)
 
     def prefixed_shape(self, rows: RowConverter) -> Any:
@@ -718,8 +741,10 @@ def control_event(value: bytes | None, reason: Ignored, **paths: str) -> Control
         By the names of the event's attributes, fields; ``outer.inner`` is within another.
     """
     message = read_object(value) if value else {}
-    parts = {name: reduce(member, path.split("."), message) for name, path in paths.items()}
-    return ControlEvent(reason, **{name: named(part) for name, part in parts.items()})
+    return ControlEvent(
+        reason,
+        **{name: named(reduce(member, path.split("."), message)) for name, path in paths.items()},
+    )
 
 
 def text_list(value: Any) -> list[Any] | None:
@@ -783,3 +808,52 @@ def _canonical(convert: Converter, value: Any, path: str) -> int:
         return int(convert(value))
     except ConversionError as error:
         raise TypeConversionError(str(error), path, bare=error.bare) from None
+
+
+# --------------------------------------------------------------------------------------------------
+# The msgspec structs of messages: the fields that a format declares, and its rows.
+
+
+def fields_struct(
+    names: str, *, raw: str = "", around: str = "", rename: Any = None
+) -> type[msgspec.Struct]:
+    """Return a struct of fields of a message, which may have any values; a missing one is None.
+
+    Parameters
+    ----------
+    names : str
+        The fields, separated by blanks.
+    raw : str
+        More fields, whose values are kept as JSON text; ``null`` if the field is missing.
+    around : str
+        More fields of messages that are around another one; empty text if the field is missing.
+    rename : mapping, str or None
+        Same as msgspec's: the names of the fields in the message.
+    """
+    fields: list[Any] = [(name, Any, None) for name in names.split()]
+    fields += [(name, msgspec.Raw, msgspec.Raw(b"null")) for name in raw.split()]
+    fields += [(name, msgspec.Raw, msgspec.Raw(b"")) for name in around.split()]
+    return msgspec.defstruct("Fields", fields, rename=rename, gc=False)
+
+
+def narrowed(struct: type[msgspec.Struct], types: Mapping[str, Any]) -> type[msgspec.Struct]:
+    """Return a struct with other types of some fields; a nested field is ``outer.inner``."""
+    by_field: dict[str, dict[str, Any]] = {}
+    for name, of in types.items():
+        outer, _, inner = name.partition(".")
+        by_field.setdefault(outer, {})[inner] = of
+    fields: list[Any] = []
+    renamed = {}
+    for each in fields_of(struct):
+        if each.name in by_field:
+            own = by_field[each.name]
+            # The type of a struct may also accept null.
+            inner = next(of for of in (*get_args(each.type), each.type) if of is not NoneType)
+            of = own[""] if "" in own else narrowed(inner, own)
+            default = None if each.default is msgspec.NODEFAULT else each.default
+            is_struct = isinstance(of, type(msgspec.Struct))
+            fields.append(
+                (each.name, of, msgspec.field(default_factory=of) if is_struct else default)
+            )
+            renamed[each.name] = each.encode_name
+    return msgspec.defstruct(struct.__name__, fields, bases=(struct,), rename=renamed, gc=False)

@@ -16,8 +16,7 @@ from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 from cdc_formats.errors import DecodeError, MalformedMessageError, WriterSchemaError
-from cdc_formats.values.frames import FRAME_SIZE, read_frame
-from cdc_formats.values.json_reader import read_json
+from cdc_formats.values.json_reader import FRAME_SIZE, read_frame, read_json
 
 SENTENCE = (
     "Protobuf is not read: write Avro or JSON instead (Kafka Connect: value.converter), or parse "
@@ -28,10 +27,6 @@ OF_REGISTRY = f"it is a PROTOBUF schema. {SENTENCE}"
 """The error of a schema that a registry has."""
 
 _VARINT, _FIXED_64, _LENGTH_DELIMITED, _FIXED_32 = 0, 1, 2, 5
-_MOST_FIELD = 1_000
-_LONGEST_VARINT = 10
-_FEWEST_FIELDS = 2
-_SHORTEST_TEXT = 3
 
 
 def is_protobuf(data: bytes) -> bool:
@@ -46,7 +41,7 @@ def is_protobuf(data: bytes) -> bool:
     (True, False, False)
     """
     fields = _fields(data)
-    if len(fields) < _FEWEST_FIELDS or [number for number, _ in fields] != sorted(
+    if len(fields) < 2 or [number for number, _ in fields] != sorted(
         number for number, _ in fields
     ):
         return False
@@ -87,7 +82,7 @@ def _fields(data: bytes) -> list[tuple[int, bytes]]:
             value = data[begin:offset]
         else:
             offset = {_FIXED_64: offset + 8, _FIXED_32: offset + 4}.get(kind, 0)
-        if not 0 < number <= _MOST_FIELD or not 0 < offset <= len(data):
+        if not 0 < number <= 1_000 or not 0 < offset <= len(data):
             return []
         fields.append((number, value))
     return fields
@@ -96,7 +91,7 @@ def _fields(data: bytes) -> list[tuple[int, bytes]]:
 def _varint(data: bytes, offset: int) -> tuple[int, int]:
     """Return a number and the offset after it; 0 if there is none."""
     number = 0
-    for index, byte in enumerate(data[offset : offset + _LONGEST_VARINT]):
+    for index, byte in enumerate(data[offset : offset + 10]):
         number |= (byte & 127) << (7 * index)
         if byte < 128:
             return number, offset + index + 1
@@ -105,7 +100,7 @@ def _varint(data: bytes, offset: int) -> tuple[int, int]:
 
 def _is_word(value: bytes) -> bool:
     try:
-        return len(value) >= _SHORTEST_TEXT and value.decode().isprintable()
+        return len(value) >= 3 and value.decode().isprintable()
     except UnicodeDecodeError:
         return False
 
@@ -122,12 +117,18 @@ WRAPPED = (
     "the row is in `after`, without an operation, as in CockroachDB's envelope=wrapped (its "
     "default): read it as cockroachdb-json"
 )
-_OF_WRAPPED = {"after", "before", "key", "mvcc_timestamp", "topic", "updated"}
 
 
 def is_wrapped_row(names: Collection[str]) -> bool:
     """Whether a message's fields are those of CockroachDB's wrapped envelope."""
-    return "after" in names and _OF_WRAPPED.issuperset(names)
+    return "after" in names and {
+        "after",
+        "before",
+        "key",
+        "mvcc_timestamp",
+        "topic",
+        "updated",
+    }.issuperset(names)
 
 
 _TEXT_OF_MONGODB = (
@@ -231,10 +232,6 @@ _OBJECTS: tuple[tuple[Callable[[Mapping[str, Any]], bool], str], ...] = (
 )
 """Whether a JSON object is another message, and the sentence about it."""
 _PROTOBUF = f"the message looks like Protobuf. {SENTENCE}"
-_OPEN_PROTOCOL = (
-    "the message is a batch of TiCDC's open protocol, which no format reads: set the changefeed's "
-    "protocol=canal-json"
-)
 
 
 def other_message(value: bytes | None) -> str:
@@ -257,7 +254,10 @@ def other_message(value: bytes | None) -> str:
         if 0 < size <= len(data) - _LENGTH and isinstance(
             _json(data[_LENGTH : _LENGTH + size]), dict
         ):
-            return _OPEN_PROTOCOL
+            return (
+                "the message is a batch of TiCDC's open protocol, which no format reads: set the changefeed's "
+                "protocol=canal-json"
+            )
         return _PROTOBUF if is_framed_protobuf(data, FRAME_SIZE) else _of_json(_json(data))
     frame = read_frame(data)  # one that begins with another byte
     if frame is not None and is_framed_protobuf(data, frame.size):
@@ -301,9 +301,13 @@ def named(error: DecodeError, value: bytes | None, identifier: str) -> DecodeErr
         or f"read it as {identifier}" in sentence
     ):
         return error
-    bare = f"{sentence} ({error.bare or error.reason})"
     return type(error)(
-        f"{sentence} ({error.reason})", error.path, error.field, error.where, error.excerpt, bare
+        f"{sentence} ({error.reason})",
+        error.path,
+        error.field,
+        error.where,
+        error.excerpt,
+        f"{sentence} ({error.bare or error.reason})",
     )
 
 

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from itertools import chain, repeat
+from types import MappingProxyType
 from typing import Any
 
 import msgspec
@@ -13,16 +14,24 @@ import msgspec
 from cdc_formats.errors import MissingFieldError, SchemaError, TypeConversionError
 from cdc_formats.values.equality import unifier
 from cdc_formats.values.extended_json import document_converter
-from cdc_formats.values.handling import ConversionError, Converter, Handling
 from cdc_formats.values.json_reader import json_reader
 from cdc_formats.values.masks import DROP, HMAC, REDACT, Masks
 from cdc_formats.values.numbers import INTEGER_BITS
-from cdc_formats.values.schema import ABSENT, Column, SqlType, complete, leaves, quote
+from cdc_formats.values.schema import (
+    ABSENT,
+    Column,
+    ConversionError,
+    Converter,
+    Handling,
+    SqlType,
+    complete,
+    leaves,
+    quote,
+    same,
+)
 from cdc_formats.values.text import TEXT_TYPES
 from cdc_formats.values.times import EPOCH_TYPES, epoch_unit
 from cdc_formats.values.types import TYPES, canonical_type, converter, placeholder_forms
-
-from .shapes import row_struct
 
 # --------------------------------------------------------------------------------------------------
 # Masked columns: their types in the result, and their values.
@@ -41,9 +50,6 @@ from .shapes import row_struct
 # of the declared type, however the producer encodes the value: ``true``, ``42``, the digits of a
 # DECIMAL with its scale (``9.50``), ``2026-11-24``, ``2026-11-24 12:30:00.5`` (a TIMESTAMP is in UTC,
 # and ends in ``Z``), the text itself. Of a BINARY, it is the bytes. -0.0 is 0.0.
-
-REDACTED = "***"
-_STRING = SqlType("STRING")
 
 
 def check_masks(masks: Masks, columns: Sequence[Column], unique_key: Sequence[str]) -> None:
@@ -96,7 +102,7 @@ def result_column(column: Column, masks: Masks) -> Column:
     if kind is None:
         return column
     if kind == HMAC or column.type.name in TEXT_TYPES:
-        return replace(column, type=_STRING)
+        return replace(column, type=SqlType("STRING"))
     return replace(column, nullable=True)
 
 
@@ -118,7 +124,7 @@ def masked(convert: Converter, column: Column, masks: Masks) -> Converter:
         message_of, digest = _message_of(column.type), masks.digest
         return _if_there(convert, lambda value: digest(message_of(value)))
     assert kind in (REDACT, DROP)  # of the latter, no value is read
-    constant = REDACTED if column.type.name in TEXT_TYPES else None
+    constant = "***" if column.type.name in TEXT_TYPES else None
     return _if_there(convert, lambda value: constant)
 
 
@@ -134,19 +140,15 @@ def _message_of(sql_type: SqlType) -> Callable[[Any], bytes]:
     """Return the function from a canonical value to the bytes whose HMAC is its mask."""
     if sql_type.name == "BINARY":
         return bytes
-    to_text, unify = TYPES[sql_type.name].to_text, unifier(sql_type)
-    if unify is None:
-        return lambda value: to_text(value).encode()
+    to_text, unify = TYPES[sql_type.name].to_text, unifier(sql_type) or same
     return lambda value: to_text(unify(value)).encode()
 
 
 def value_converter(column: Column, handling: Handling) -> Converter:
     """Return the function from a message's value (never None) to a column's canonical value."""
-    of = document_converter if handling.json == "extended" else converter
-    return of(column.type, handling)
+    return (document_converter if handling.json == "extended" else converter)(column.type, handling)
 
 
-_WITHOUT_UNIT = ("text", "isostring", "structured", None)
 Image = msgspec.Struct | Mapping[str, Any]
 """A row in a message: column name to value. It is a `RowConverter.shape`, or a mapping from any
 format."""
@@ -274,7 +276,7 @@ class RowConverter:
         names : sequence of str
             The names of all columns in the message.
         missing : Any
-            Same as in `shapes.row_struct`.
+            Same as in `row_struct`.
         base : type
         missing_mark : str
             Same as `Images.missing_mark`.
@@ -288,8 +290,13 @@ class RowConverter:
         if missing_mark:
             # A mark has no value that this type accepts.
             marks = [(f"m{index}", None, None) for index in indices]
-            marked = {f"m{index}": names[index] + missing_mark for index in indices}
-            base = msgspec.defstruct("Marked", marks, bases=(base,), rename=marked, gc=False)
+            base = msgspec.defstruct(
+                "Marked",
+                marks,
+                bases=(base,),
+                rename={f"m{index}": names[index] + missing_mark for index in indices},
+                gc=False,
+            )
         return row_struct(
             {index: names[index] for index in indices},
             types,
@@ -318,8 +325,11 @@ class RowConverter:
         """Return an image's values by the names of its columns, as a mapping that can be changed."""
         if isinstance(image, Mapping):
             return dict(image)
-        pairs = zip(self.names, self.raw(image), strict=True)
-        return {name: value for name, value in pairs if value is not ABSENT}
+        return {
+            name: value
+            for name, value in zip(self.names, self.raw(image), strict=True)
+            if value is not ABSENT
+        }
 
     def row(self, image: Image, path: str) -> tuple[Any, ...]:
         """Convert an image.
@@ -345,7 +355,14 @@ class RowConverter:
         """
         values = self.raw(image)
         if values == self._absent:
-            raise self._no_column(image, path)
+            there = (
+                ""
+                if isinstance(image, msgspec.Struct)
+                else f"; it has {', '.join(sorted(map(str, image))) or 'none'}"
+            )
+            reason = f"none of the declared columns ({', '.join(self.names)}) is in the row"
+            hint = ": names are case-sensitive"
+            raise MissingFieldError(reason + there + hint, path, bare=reason + hint)
         return self.of_values(values, path)
 
     def of_values(self, values: Sequence[Any], path: str) -> tuple[Any, ...]:
@@ -417,18 +434,6 @@ class RowConverter:
                 ) from None
         return tuple(converted)
 
-    def _no_column(self, image: Image, path: str) -> MissingFieldError:
-        there = (
-            ""
-            if isinstance(image, msgspec.Struct)
-            else f"; it has {', '.join(sorted(map(str, image))) or 'none'}"
-        )
-        reason, hint = (
-            f"none of the declared columns ({', '.join(self.names)}) is in the row",
-            ": names are case-sensitive",
-        )
-        return MissingFieldError(reason + there + hint, path, bare=reason + hint)
-
 
 def key_indices(columns: Sequence[Column], names: Sequence[str]) -> tuple[int, ...]:
     """Return the indices of the key's columns.
@@ -480,8 +485,38 @@ def undeclared(columns: Sequence[Column], handling: Handling) -> list[str]:
             options.append(
                 f"{column}: set decimal_handling_mode to 'precise', 'string' or 'double'"
             )
-        if column.type.name in EPOCH_TYPES and handling.time not in _WITHOUT_UNIT:
-            reason = epoch_unit(column.type, handling)[1]
-            if reason:
-                options.append(f"{column}: {reason}")
+        if (
+            column.type.name in EPOCH_TYPES
+            and handling.time not in ("text", "isostring", "structured", None)
+            and (reason := epoch_unit(column.type, handling)[1])
+        ):
+            options.append(f"{column}: {reason}")
     return options
+
+
+def row_struct(
+    names: Mapping[int, str],
+    types: Mapping[int, Any] = MappingProxyType({}),
+    missing: Any = ABSENT,
+    **options: Any,
+) -> Any:
+    """Return the struct of a row, with a field ``c<index>`` for each column.
+
+    Parameters
+    ----------
+    names : mapping
+        The names in the message by the index of the column.
+    types : mapping
+        The types by the index of the column; others may have any value.
+    missing : Any
+        The value of a missing column; ``msgspec.NODEFAULT``: it is an error.
+    **options
+        Those of `msgspec.defstruct`.
+    """
+    return msgspec.defstruct(
+        "Row",
+        [(f"c{index}", types.get(index, Any), missing) for index in names],
+        rename={f"c{index}": name for index, name in names.items()},
+        gc=False,
+        **options,
+    )

@@ -84,8 +84,9 @@ class ScalarReader:
                 of | None if name else None
                 for name, of in ((envelope.after, rows.shape), (self.before, before))
             )
-            shape = envelope.struct(envelope.fields, after, before)
-            return json_reader(shape, spelled=rows.spelled)
+            return json_reader(
+                envelope.struct(envelope.fields, after, before), spelled=rows.spelled
+            )
 
         whole = reader(rows.shape)
         if not (self.keyed and envelope.after and self.before) or self.changed_only:
@@ -264,11 +265,11 @@ class ScalarReader:
         if self.envelope.images.many == "one":
             return [(befores, path)]
         if befores is None or len(befores) != len(images):
-            reason = (
+            raise MissingFieldError(
                 f"`{name}` must have an element for each of `{self.envelope.after}` when "
-                f"{self.label} is {operation!r}"
+                f"{self.label} is {operation!r}",
+                path,
             )
-            raise MissingFieldError(reason, path)
         return self._images(message, text, self.before, operation, root)
 
 

@@ -79,12 +79,12 @@ from cdc_formats.decoding.envelope import (
     PartialRows,
     control_event,
     epoch_ms,
+    fields_struct,
     int_map,
     text,
     text_list,
 )
 from cdc_formats.decoding.rows import RowConverter
-from cdc_formats.decoding.shapes import fields_struct
 from cdc_formats.encoding import EnvelopeEncoder
 from cdc_formats.events import (
     DELETE,
@@ -94,24 +94,17 @@ from cdc_formats.events import (
     Headers,
     Ignored,
 )
-from cdc_formats.format import Format, MetadataColumn, choice
-from cdc_formats.values.handling import Handling
+from cdc_formats.format import FilteredFormat, MetadataColumn, choice
+from cdc_formats.values.schema import Handling
 
 KINDS = {"INSERT": INSERT, "UPDATE": UPDATE_AFTER, "DELETE": DELETE}
-_DDL = dict.fromkeys(
-    ("CREATE", "ALTER", "ERASE", "RENAME", "CINDEX", "DINDEX", "INIT_DDL"), Ignored.DDL
-)
-_WITHOUT_ROWS = {**_DDL, "TRUNCATE": Ignored.TRUNCATE, "QUERY": Ignored.MESSAGE}
 
 
 @dataclass(frozen=True, kw_only=True)
-class MysqlFormat(Format):
+class MysqlFormat(FilteredFormat):
     """The common parts of formats whose messages have `database`, `table`, and `sql` of a DDL."""
 
     timestamp_format_standard: str = choice("SQL", "ISO-8601")
-    database_include: str | None = None
-    table_include: str | None = None
-    time_zone: str | None = None
 
     metadata: ClassVar[Mapping[str, MetadataColumn]] = {
         "database": MetadataColumn("STRING", lambda message: text(message.database)),
@@ -126,8 +119,13 @@ class MysqlFormat(Format):
         self, key: bytes | None, value: bytes | None, reason: Ignored, headers: Headers = ()
     ) -> ControlEvent:
         """Return the database, table and statement; for a snapshot's mark its ``type``."""
-        statement = "type" if reason is Ignored.SNAPSHOT_MARK else "sql"
-        return control_event(value, reason, database="database", table="table", statement=statement)
+        return control_event(
+            value,
+            reason,
+            database="database",
+            table="table",
+            statement="type" if reason is Ignored.SNAPSHOT_MARK else "sql",
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -207,7 +205,30 @@ class CanalJson(CanalFormat):
         return Envelope(
             fields=MESSAGE,
             operation=("type",),
-            kinds={**KINDS, "INIT": INSERT, **_WITHOUT_ROWS},
+            kinds={
+                **KINDS,
+                "INIT": INSERT,
+                **(
+                    {
+                        **(
+                            dict.fromkeys(
+                                (
+                                    "CREATE",
+                                    "ALTER",
+                                    "ERASE",
+                                    "RENAME",
+                                    "CINDEX",
+                                    "DINDEX",
+                                    "INIT_DDL",
+                                ),
+                                Ignored.DDL,
+                            )
+                        ),
+                        "TRUNCATE": Ignored.TRUNCATE,
+                        "QUERY": Ignored.MESSAGE,
+                    }
+                ),
+            },
             inspect=lambda message, kind: (
                 Ignored.DDL if message.is_ddl is True and kind is not Ignored.TRUNCATE else None
             ),

@@ -38,21 +38,18 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from cdc_formats.decoding.envelope import Codes, Envelope, Images
+from cdc_formats.decoding.envelope import Codes, Envelope, Images, fields_struct
 from cdc_formats.decoding.rows import RowConverter
-from cdc_formats.decoding.shapes import fields_struct
 from cdc_formats.encoding import EnvelopeEncoder
 from cdc_formats.errors import MissingFieldError
 from cdc_formats.events import SHORT_STRINGS, Position, RowKind
-from cdc_formats.format import Format, choice
+from cdc_formats.format import ZonedFormat, choice
 
 from .debezium.position import position_of
 
-_KINDS = {text: RowKind.from_short_string(text) for text in SHORT_STRINGS}
-
 
 @dataclass(frozen=True, kw_only=True)
-class ChangelogJson(Format):
+class ChangelogJson(ZonedFormat):
     """Flink CDC's changelog with one row per message.
 
     Parameters
@@ -70,16 +67,15 @@ class ChangelogJson(Format):
     positions = ""
 
     timestamp_format_standard: str = choice("SQL", "ISO-8601")
-    time_zone: str | None = None
 
     def envelope(
         self, rows: RowConverter, metadata: Sequence[str] = (), *, positions: bool = False
     ) -> Envelope | None:
         """Return where the operation and the row are; a missing column is NULL."""
         return Envelope(
-            fields=_Message,
+            fields=fields_struct("op data", raw="source"),
             operation=("op",),
-            kinds=_KINDS,
+            kinds=({text: RowKind.from_short_string(text) for text in SHORT_STRINGS}),
             codes=Codes(are_text=False),
             after="data",
             deleted="data",
@@ -103,6 +99,3 @@ class ChangelogJson(Format):
                 "$.source",
             )
         return position_of(message.source)
-
-
-_Message = fields_struct("op data", raw="source")

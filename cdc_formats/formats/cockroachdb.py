@@ -61,9 +61,8 @@ from typing import Any, ClassVar
 import msgspec
 
 from cdc_formats.decoding.envelope import Codes, Envelope, RowKeys, text
-from cdc_formats.decoding.rows import RowConverter
+from cdc_formats.decoding.rows import RowConverter, row_struct
 from cdc_formats.decoding.scalar_reader import ScalarReader
-from cdc_formats.decoding.shapes import row_struct
 from cdc_formats.errors import DecodeError, MalformedMessageError, MissingFieldError, SchemaError
 from cdc_formats.events import (
     DELETE,
@@ -77,14 +76,13 @@ from cdc_formats.events import (
     RowKind,
     hlc_position,
 )
-from cdc_formats.format import Format, MetadataColumn, table_filter
-from cdc_formats.values.handling import Handling
-from cdc_formats.values.json_reader import json_bytes, json_reader, read_part
-from cdc_formats.values.schema import ABSENT, Column
+from cdc_formats.format import MetadataColumn, ZonedFormat, table_filter
+from cdc_formats.values.json_reader import json_bytes, json_reader, read_members, read_part
+from cdc_formats.values.schema import ABSENT, Column, Handling
 
 
 @dataclass(frozen=True, kw_only=True)
-class CockroachdbJson(Format):
+class CockroachdbJson(ZonedFormat):
     """CockroachDB's wrapped and bare messages.
 
     Parameters
@@ -99,8 +97,6 @@ class CockroachdbJson(Format):
     reads_key = True
     positions = ""
     whole_rows = "create the changefeed without split_column_families"
-
-    time_zone: str | None = None
 
     metadata: ClassVar[Mapping[str, MetadataColumn]] = {
         "updated": MetadataColumn("STRING", lambda message: text(message.updated)),
@@ -199,16 +195,12 @@ def _require_after(message: Any, kind: RowKind | Ignored | None) -> None:
         )
 
 
-_META = b'"__crdb__"'
-_members: Callable[[bytes], dict[str, Any]] = json_reader(dict[str, msgspec.Raw])
-
-
 def _wrapped(rows: RowConverter, value: bytes) -> bytes:
     """Return the wrapped message of a bare one, and any other message as it is."""
-    row = _members(value)
+    row = read_members(value)
     if "__crdb__" not in row:
         return value
-    meta = read_part(_members, bytes(row.pop("__crdb__")), "$.__crdb__")
+    meta = read_part(read_members, bytes(row.pop("__crdb__")), "$.__crdb__")
     if not row:
         return json_bytes(meta)
     needed = {rows.names[index] for index in rows.required} - {*rows.unique_key}
@@ -219,8 +211,7 @@ def _wrapped(rows: RowConverter, value: bytes) -> bytes:
             "the row that is never null as NOT NULL, or create the changefeed with envelope=wrapped",
             "$",
         )
-    is_delete = bool(values) and set(values) == {b"null"}
-    return json_bytes({**meta, "after": None if is_delete else row})
+    return json_bytes({**meta, "after": None if set(values) == {b"null"} else row})
 
 
 class _Reader(ScalarReader):
@@ -231,7 +222,9 @@ class _Reader(ScalarReader):
     ) -> Sequence[Event] | Ignored:
         if value is None:
             return Ignored.TOMBSTONE
-        message = self.message(_wrapped(self.rows, value) if _META in bytes(value) else value)
+        message = self.message(
+            _wrapped(self.rows, value) if b'"__crdb__"' in bytes(value) else value
+        )
         if message.after is None:
             # The key of a sample's message has no names.
             return (
@@ -242,8 +235,9 @@ class _Reader(ScalarReader):
         events = self.events(message, value)
         for event in () if isinstance(events, Ignored) or self.rows.untyped else events:
             own, image = self.rows.key(event.after, event.after_path), self._key(key)
-            pairs = zip(self.rows.unique_key, own, self.rows.key(image, "$"), strict=True)
-            for name, mine, other in pairs:
+            for name, mine, other in zip(
+                self.rows.unique_key, own, self.rows.key(image, "$"), strict=True
+            ):
                 if mine is not ABSENT and mine != other:
                     raise MalformedMessageError(
                         f"`{name}` has another value in the Kafka key than in the row: declare the "

@@ -60,30 +60,23 @@ from cdc_formats.decoding.envelope import (
     Images,
     bigint,
     control_event,
+    fields_struct,
     text,
     timestamp,
 )
 from cdc_formats.decoding.rows import RowConverter
-from cdc_formats.decoding.shapes import fields_struct
 from cdc_formats.errors import FormatOptionError, refuse
 from cdc_formats.events import ControlEvent, Event, Headers, Ignored, RowKind
-from cdc_formats.format import Format, MetadataColumn, RowNames, choice, names_in_row
-from cdc_formats.values.handling import Handling
+from cdc_formats.format import MetadataColumn, RowNames, ZonedFormat, choice, names_in_row
 from cdc_formats.values.json_reader import json_text, read_object
-from cdc_formats.values.schema import ABSENT
+from cdc_formats.values.schema import ABSENT, Handling
 
 USUAL_PREFIX = "BI_"
 """The documentation's prefix of before-images."""
-_KINDS = {
-    "load": RowKind.INSERT,
-    "insert": RowKind.INSERT,
-    "update": RowKind.UPDATE_AFTER,
-    "delete": RowKind.DELETE,
-}
 
 
 @dataclass(frozen=True, kw_only=True)
-class DmsJson(Format):
+class DmsJson(ZonedFormat):
     """AWS DMS's messages.
 
     Parameters
@@ -117,7 +110,6 @@ class DmsJson(Format):
     include_null_and_empty: bool = False
     schema_include: str | None = None
     table_include: str | None = None
-    time_zone: str | None = None
 
     metadata: ClassVar[Mapping[str, MetadataColumn]] = {
         "operation": MetadataColumn("STRING", lambda message: text(message.metadata.operation)),
@@ -172,9 +164,16 @@ class DmsJson(Format):
     ) -> Envelope | None:
         """Return where the operation and the rows are."""
         return Envelope(
-            fields=_Message,
+            fields=msgspec.defstruct("Message", [("metadata", _Metadata | None, None)], gc=False),
             operation=("metadata.operation",),
-            kinds=_KINDS,
+            kinds=(
+                {
+                    "load": RowKind.INSERT,
+                    "insert": RowKind.INSERT,
+                    "update": RowKind.UPDATE_AFTER,
+                    "delete": RowKind.DELETE,
+                }
+            ),
             codes=Codes(are_text=False, or_else=", and record-type is not 'control'"),
             columnar=Columnar(plain={"metadata.record_type": ("data", None)}),
             inspect=_inspect,
@@ -216,12 +215,17 @@ class DmsJson(Format):
         self, key: bytes | None, value: bytes | None, reason: Ignored, headers: Headers = ()
     ) -> ControlEvent:
         """Return the schema, table and statement (the operation and any new table definition)."""
-        names = {"schema": "schema-name", "table": "table-name", "statement": "operation"}
-        paths = {part: f"metadata.{name}" for part, name in names.items()}
-        event = control_event(value, reason, **paths)
+        event = control_event(
+            value,
+            reason,
+            schema="metadata.schema-name",
+            table="metadata.table-name",
+            statement="metadata.operation",
+        )
         definition = read_object(value).get("control") if value and event.statement else None
-        statement = f"{event.statement} {json_text(definition)}"
-        return event._replace(statement=statement) if definition else event
+        if definition:
+            return event._replace(statement=f"{event.statement} {json_text(definition)}")
+        return event
 
 
 def before_image_names(names: Collection[str]) -> list[str]:
@@ -238,7 +242,6 @@ _Metadata: Any = fields_struct(
     "stream_position",
     rename="kebab",
 )
-_Message = msgspec.defstruct("Message", [("metadata", _Metadata | None, None)], gc=False)
 
 
 def _inspect(message: Any, kind: RowKind | Ignored | None) -> Ignored | None:

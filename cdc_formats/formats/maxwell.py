@@ -70,12 +70,12 @@ from cdc_formats.decoding.envelope import (
     PartialRows,
     bigint,
     epoch_s,
+    fields_struct,
     text,
     text_list,
     unraw,
 )
 from cdc_formats.decoding.rows import RowConverter
-from cdc_formats.decoding.shapes import fields_struct
 from cdc_formats.encoding import EnvelopeEncoder
 from cdc_formats.errors import MissingFieldError
 from cdc_formats.events import (
@@ -88,24 +88,9 @@ from cdc_formats.events import (
     malformed,
 )
 from cdc_formats.format import MetadataColumn, choice
-from cdc_formats.values.handling import Handling
+from cdc_formats.values.schema import Handling
 
 from .canal import MysqlFormat
-
-_KINDS: dict[str, RowKind | Ignored] = {
-    "insert": RowKind.INSERT,
-    "bootstrap-insert": RowKind.INSERT,
-    "update": RowKind.UPDATE_AFTER,
-    "delete": RowKind.DELETE,
-    "bootstrap-start": Ignored.SNAPSHOT_MARK,
-    "bootstrap-complete": Ignored.SNAPSHOT_MARK,
-}
-_DDL = {
-    f"{what}-{action}": Ignored.DDL
-    for what in ("table", "database")
-    for action in ("create", "alter", "drop")
-}
-_LAST_OF_TRANSACTION = 2**32 - 1
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -162,8 +147,25 @@ class MaxwellJson(MysqlFormat):
         return Envelope(
             fields=_Message,
             operation=("type",),
-            kinds=_KINDS,
-            codes=Codes(without_table=_DDL),
+            kinds=(
+                {
+                    "insert": RowKind.INSERT,
+                    "bootstrap-insert": RowKind.INSERT,
+                    "update": RowKind.UPDATE_AFTER,
+                    "delete": RowKind.DELETE,
+                    "bootstrap-start": Ignored.SNAPSHOT_MARK,
+                    "bootstrap-complete": Ignored.SNAPSHOT_MARK,
+                }
+            ),
+            codes=Codes(
+                without_table=(
+                    {
+                        f"{what}-{action}": Ignored.DDL
+                        for what in ("table", "database")
+                        for action in ("create", "alter", "drop")
+                    }
+                )
+            ),
             after="data",
             before="old",
             deleted="data",
@@ -191,8 +193,9 @@ class MaxwellJson(MysqlFormat):
             return Position(history, None, 0, clock)
         file, _, at = position.rpartition(":") if isinstance(position, str) else ("", "", "")
         if not file:
-            example = "a file and an offset, as in 'master.000006:800911'"
-            raise malformed(example, position, "$.position")
+            raise malformed(
+                "a file and an offset, as in 'master.000006:800911'", position, "$.position"
+            )
         if not last and number is None:
             raise MissingFieldError(
                 "`xoffset` is missing: set Maxwell's output_xoffset=true and "
@@ -200,7 +203,7 @@ class MaxwellJson(MysqlFormat):
                 "$.xoffset",
             )
         offset = digits(at, 32, "$.position") << 32
-        number = _LAST_OF_TRANSACTION if last else integer(number, 32, "$.xoffset")
+        number = (2**32 - 1) if last else integer(number, 32, "$.xoffset")
         return Position(history, file_number(file, "$.position"), offset | number, clock)
 
 

@@ -81,9 +81,17 @@ from typing import Any, ClassVar
 
 import msgspec
 
-from cdc_formats.decoding.envelope import Codes, Envelope, Images, control_event, epoch_s, member
+from cdc_formats.decoding.envelope import (
+    Codes,
+    Envelope,
+    Images,
+    control_event,
+    epoch_s,
+    fields_struct,
+    member,
+    narrowed,
+)
 from cdc_formats.decoding.rows import RowConverter
-from cdc_formats.decoding.shapes import fields_struct, narrowed
 from cdc_formats.errors import MissingFieldError
 from cdc_formats.events import (
     DELETE,
@@ -259,8 +267,9 @@ class _ChangedColumns(dict[str, Any]):
     """The columns of a document that an update changed, and its ``_id``."""
 
 
-_Description: Any = narrowed(UpdateDescription, {"updated_fields": dict[str, Any] | None})
-_read_description: Callable[[bytes], Any] = json_reader(_Description | None, spelled=True)
+_read_description: Callable[[bytes], Any] = json_reader(
+    narrowed(UpdateDescription, {"updated_fields": dict[str, Any] | None}) | None, spelled=True
+)
 
 
 def _set_changed_columns(

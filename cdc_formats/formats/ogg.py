@@ -57,6 +57,8 @@ from cdc_formats.decoding.envelope import (
     Images,
     TableFilter,
     control_event,
+    fields_struct,
+    narrowed,
     text,
     text_list,
     timestamp,
@@ -64,7 +66,6 @@ from cdc_formats.decoding.envelope import (
 )
 from cdc_formats.decoding.rows import RowConverter
 from cdc_formats.decoding.scalar_reader import ScalarReader
-from cdc_formats.decoding.shapes import fields_struct, narrowed
 from cdc_formats.encoding import EnvelopeEncoder
 from cdc_formats.errors import MissingFieldError
 from cdc_formats.events import (
@@ -78,14 +79,14 @@ from cdc_formats.events import (
     digits,
     malformed,
 )
-from cdc_formats.format import Format, MetadataColumn, choice, table_filter
+from cdc_formats.format import MetadataColumn, ZonedFormat, choice, table_filter
 from cdc_formats.values.json_reader import json_reader
 
 _MISSING = "_isMissing"
 
 
 @dataclass(frozen=True, kw_only=True)
-class OggJson(Format):
+class OggJson(ZonedFormat):
     """Oracle GoldenGate's messages.
 
     Parameters
@@ -109,7 +110,6 @@ class OggJson(Format):
 
     timestamp_format_standard: str = choice("SQL", "ISO-8601")
     table_include: str | None = None
-    time_zone: str | None = None
 
     metadata: ClassVar[Mapping[str, MetadataColumn]] = {
         "table": MetadataColumn("STRING", lambda message: text(message.table)),

@@ -104,7 +104,7 @@ from cdc_formats.events import (
     RowKind,
     digits,
 )
-from cdc_formats.format import Format, MetadataColumn, RowNames, choice, names_in_row
+from cdc_formats.format import MetadataColumn, RowNames, ZonedFormat, choice, names_in_row
 from cdc_formats.values.json_reader import read_json
 from cdc_formats.values.schema import ABSENT
 
@@ -118,7 +118,7 @@ _IN_METADATA = ("op_field", "position_field", "position_index_field")
 
 
 @dataclass(frozen=True, kw_only=True)
-class OpJson(Format):
+class OpJson(ZonedFormat):
     """Rows in JSON with an operation, as of Qlik, Striim, or Flink's TO_CHANGELOG.
 
     Parameters
@@ -161,7 +161,6 @@ class OpJson(Format):
     position_field: str | None = None
     position_index_field: str | None = None
     missing_columns: str = choice("fail", "null", "unchanged")
-    time_zone: str | None = None
 
     metadata: ClassVar[Mapping[str, MetadataColumn]] = {
         "operation": MetadataColumn("STRING", lambda message: text(message.operation)),
@@ -213,20 +212,15 @@ class OpJson(Format):
     @property
     def _paths(self) -> dict[str, tuple[str, ...]]:
         """The paths of the fields, by the options."""
-        names = {
-            name: getattr(self, name)
-            for name in (
-                "op_field",
-                "position_field",
-                "position_index_field",
-                "row_field",
-                "before_field",
-            )
+        paths = {
+            name: tuple(path.split("."))
+            for name in (*_IN_METADATA, "row_field", "before_field")
+            if (path := getattr(self, name)) is not None
         }
-        paths = {name: tuple(path.split(".")) for name, path in names.items() if path is not None}
         # No message has a field with this name.
-        header = {"op_field": (f"header {self.op_header}",)}
-        return paths if self.op_header is None else paths | header
+        return (
+            paths if self.op_header is None else paths | {"op_field": (f"header {self.op_header}",)}
+        )
 
     @property
     def _kinds(self) -> dict[Any, RowKind | Ignored]:
@@ -378,8 +372,12 @@ class OpJson(Format):
         ]
         if self.position_index_field is None:
             return Position("", *divmod(digits(numbers[0], 128, path), 2**64), None)
-        index = digits(numbers[1], 64, f"$.{self.position_index_field}")
-        return Position("", digits(numbers[0], 64, path), index, None)
+        return Position(
+            "",
+            digits(numbers[0], 64, path),
+            digits(numbers[1], 64, f"$.{self.position_index_field}"),
+            None,
+        )
 
 
 def _codes(codes: Any) -> dict[str, str]:
@@ -400,10 +398,7 @@ def _codes(codes: Any) -> dict[str, str]:
         raise FormatOptionError(f"op-json: {expected}") from None
     texts: dict[str, str] = {}
     for code, meaning in pairs:
-        is_meant = (
-            isinstance(code, (str, int)) and isinstance(meaning, str) and meaning in _MEANINGS
-        )
-        if not is_meant:
+        if not (isinstance(code, (str, int)) and isinstance(meaning, str) and meaning in _MEANINGS):
             raise FormatOptionError(
                 f"op-json: {expected} ({', '.join(list(_MEANINGS)[4:])}), not {code!r} to "
                 f"{meaning!r}"
@@ -434,10 +429,16 @@ def _struct(paths: Iterable[Sequence[str]], **properties: Any) -> type[msgspec.S
     inner: dict[str, list[Sequence[str]]] = {}
     for first, *rest in paths:
         inner.setdefault(first, []).extend([rest] if rest else [])
-    structs = {name: _struct(rest) if rest else None for name, rest in inner.items()}
-    fields: list[Any] = [
-        (_attribute([name]), of or Any, msgspec.field(default_factory=of) if of else None)
-        for name, of in structs.items()
-    ]
-    rename = {_attribute([name]): name for name in inner}
-    return msgspec.defstruct("Fields", fields, rename=rename, namespace=properties, gc=False)
+    structs: dict[str, Any] = {
+        name: _struct(rest) if rest else None for name, rest in inner.items()
+    }
+    return msgspec.defstruct(
+        "Fields",
+        [
+            (_attribute([name]), of or Any, msgspec.field(default_factory=of) if of else None)
+            for name, of in structs.items()
+        ],
+        rename={_attribute([name]): name for name in inner},
+        namespace=properties,
+        gc=False,
+    )

@@ -54,10 +54,17 @@ from typing import Any, ClassVar
 
 import msgspec
 
-from cdc_formats.decoding.envelope import Columnar, Envelope, Images, member, text, timestamp
+from cdc_formats.decoding.envelope import (
+    Columnar,
+    Envelope,
+    Images,
+    fields_struct,
+    member,
+    text,
+    timestamp,
+)
 from cdc_formats.decoding.rows import RowConverter
 from cdc_formats.decoding.scalar_reader import ScalarReader
-from cdc_formats.decoding.shapes import fields_struct
 from cdc_formats.errors import (
     MalformedMessageError,
     MissingBeforeImageError,
@@ -76,16 +83,14 @@ from cdc_formats.events import (
     Reader,
     RowKind,
 )
-from cdc_formats.format import Format, MetadataColumn, table_filter
-from cdc_formats.values.handling import Handling
-from cdc_formats.values.json_reader import json_bytes, json_reader, read_json, read_part
-from cdc_formats.values.schema import Column, leaves
+from cdc_formats.format import FilteredFormat, MetadataColumn, table_filter
+from cdc_formats.values.json_reader import json_bytes, read_json, read_members, read_part
+from cdc_formats.values.schema import Column, Handling, leaves
 
 TYPE = "com.microsoft.SQL.CES.DML.V1"
 _LEAST_CUT = 999_000
 """A value of more than 1 MB is cut to 1 MB; whether that is 10^6 bytes is not said."""
 _LOGICAL_ID = re.compile(".*:([0-9A-Fa-f]{16})([0-9A-Fa-f]{4}):([0-9]{1,20})")
-_members: Callable[[bytes], dict[str, Any]] = json_reader(dict[str, msgspec.Raw])
 _Source, _Images = fields_struct("db schema tbl cols"), fields_struct("old current")
 _Data = msgspec.defstruct(
     "Data",
@@ -104,7 +109,7 @@ _Message = msgspec.defstruct(
 
 
 @dataclass(frozen=True, kw_only=True)
-class SqlserverCesJson(Format):
+class SqlserverCesJson(FilteredFormat):
     """SQL Server's change event streaming.
 
     Parameters
@@ -120,10 +125,7 @@ class SqlserverCesJson(Format):
     positions = ""
     whole_rows = "set @include_all_columns = 1 and @include_old_values = 1"
 
-    database_include: str | None = None
     schema_include: str | None = None
-    table_include: str | None = None
-    time_zone: str | None = None
 
     metadata: ClassVar[Mapping[str, MetadataColumn]] = {
         "database": MetadataColumn("STRING", lambda message: text(message.data.eventsource.db)),
@@ -211,7 +213,7 @@ def unwrapped(value: bytes) -> bytes:
     PartialImageError
         When the event was split.
     """
-    event = _members(value)
+    event = read_members(value)
     if (
         _value(event, "finalsegment") is False
         or _value(event, "segmentindex") not in (None, 0, 1)
@@ -223,7 +225,7 @@ def unwrapped(value: bytes) -> bytes:
         )
     data = _of_text(event.get("data"), "$.data")
     source, row = (
-        read_part(_members, bytes(data.get(name, b"{}")), f"$.data.{name}")
+        read_part(read_members, bytes(data.get(name, b"{}")), f"$.data.{name}")
         for name in ("eventsource", "eventrow")
     )
     old, current = (
@@ -260,7 +262,7 @@ def _of_text(raw: Any, path: str) -> dict[str, Any]:
     """Return the members of an object that is JSON as text; empty for null."""
     value = None if raw is None else read_json(bytes(raw))
     if value is None or isinstance(value, str):
-        return read_part(_members, (value or "{}").encode("utf-8", "surrogatepass"), path)
+        return read_part(read_members, (value or "{}").encode("utf-8", "surrogatepass"), path)
     raise MalformedMessageError("expected JSON as text", path)
 
 

@@ -56,12 +56,12 @@ from cdc_formats.decoding.envelope import (
     Envelope,
     Images,
     bigint,
+    fields_struct,
     member,
     text,
     unraw,
 )
 from cdc_formats.decoding.rows import RowConverter
-from cdc_formats.decoding.shapes import fields_struct
 from cdc_formats.errors import MissingBeforeImageError, MissingFieldError, PartialImageError
 from cdc_formats.events import (
     DELETE,

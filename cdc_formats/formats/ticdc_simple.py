@@ -62,12 +62,12 @@ from cdc_formats.decoding.envelope import (
     Images,
     bigint,
     epoch_ms,
+    fields_struct,
     member,
     named,
     text,
 )
 from cdc_formats.decoding.rows import RowConverter
-from cdc_formats.decoding.shapes import fields_struct
 from cdc_formats.errors import MalformedMessageError, MissingBeforeImageError, MissingFieldError
 from cdc_formats.events import (
     DELETE,
@@ -80,19 +80,11 @@ from cdc_formats.events import (
     RowKind,
 )
 from cdc_formats.format import MetadataColumn
-from cdc_formats.values.handling import Handling
 from cdc_formats.values.json_reader import read_object
+from cdc_formats.values.schema import Handling
 
 from .canal import KINDS, MysqlFormat
 from .ticdc import commit_position, too_large
-
-_DDL = ("ALTER", "CINDEX", "CREATE", "DINDEX", "ERASE", "RENAME")
-_OF_TABLES: Mapping[str, RowKind | Ignored] = {
-    **KINDS,
-    **dict.fromkeys(_DDL, Ignored.DDL),
-    "BOOTSTRAP": Ignored.MESSAGE,
-    "TRUNCATE": Ignored.TRUNCATE,
-}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -140,7 +132,16 @@ class TicdcSimpleJson(MysqlFormat):
         return Envelope(
             fields=_Message,
             operation=("type",),
-            kinds=_OF_TABLES,
+            kinds=(
+                {
+                    **KINDS,
+                    **dict.fromkeys(
+                        ("ALTER", "CINDEX", "CREATE", "DINDEX", "ERASE", "RENAME"), Ignored.DDL
+                    ),
+                    "BOOTSTRAP": Ignored.MESSAGE,
+                    "TRUNCATE": Ignored.TRUNCATE,
+                }
+            ),
             codes=Codes(without_table={"WATERMARK": Ignored.HEARTBEAT, "QUERY": Ignored.DDL}),
             inspect=_inspect,
             after="data",
@@ -181,8 +182,13 @@ class TicdcSimpleJson(MysqlFormat):
             named(message.get(own) or member(schema, other))
             for own, other in (("database", "schema"), ("table", "table"))
         )
-        statement = text(message.get("commitTs" if reason is Ignored.HEARTBEAT else "sql"))
-        return ControlEvent(reason, database, None, table, statement)
+        return ControlEvent(
+            reason,
+            database,
+            None,
+            table,
+            text(message.get("commitTs" if reason is Ignored.HEARTBEAT else "sql")),
+        )
 
 
 _Checksum = fields_struct("corrupted")

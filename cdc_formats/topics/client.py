@@ -6,6 +6,7 @@ import os
 import re
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import AbstractContextManager
 from difflib import get_close_matches
 from types import TracebackType
 from typing import Any, NamedTuple
@@ -20,7 +21,7 @@ from cdc_formats.errors import (
     UnknownTopicError,
 )
 
-from .encodings import SampledRecord
+from .sampler import SampledRecord
 
 UNAVAILABLE = ("_TRANSPORT", "_ALL_BROKERS_DOWN", "_TIMED_OUT", "_RESOLVE")
 """Names of Kafka's errors when no broker answers."""
@@ -28,7 +29,6 @@ UNKNOWN_TOPIC = ("UNKNOWN_TOPIC_OR_PART", "_UNKNOWN_TOPIC", "TOPIC_EXCEPTION")
 INSTALL = "pip install 'pyspark-kafka-changelog[kafka]'"
 REMEDY = "check bootstrap.servers, and how the client connects to them"
 
-_DOWN = "_ALL_BROKERS_DOWN"
 _REASONS = {
     "Connection refused": "the connection was refused",
     "Failed to resolve": "the host name is unknown",
@@ -56,17 +56,14 @@ class BrokerErrors:
     def hear(self, error: Any) -> None:
         """Receive an error; the client's ``error_cb``."""
         self.names.add(error.name())
-        text = error.str()
-        self.reasons.update(
-            dict.fromkeys(reason for part, reason in _REASONS.items() if part in text)
-        )
+        self.reasons |= {reason: None for part, reason in _REASONS.items() if part in error.str()}
         if self.listener is not None:
             self.listener(error)
 
     @property
     def all_down(self) -> bool:
         """Whether no broker could be reached at some time."""
-        return _DOWN in self.names
+        return "_ALL_BROKERS_DOWN" in self.names
 
     def refusal(self) -> SampleError | None:
         """Return the error of a refused login or certificate; None if there is none.
@@ -137,8 +134,6 @@ class TopicDescription(NamedTuple):
 # --------------------------------------------------------------------------------------------------
 # Values of environment variables, which keep secrets out of files and command lines.
 
-_VARIABLE = re.compile(r"env:([A-Za-z_]\w*)", re.ASCII)
-
 
 def from_environment(name: str, value: str) -> str:
     """Return a value; of ``env:NAME``, the environment variable's.
@@ -154,7 +149,7 @@ def from_environment(name: str, value: str) -> str:
     ArgumentError
         When the environment variable is not set.
     """
-    variable = _VARIABLE.fullmatch(value)
+    variable = re.fullmatch(r"env:([A-Za-z_]\w*)", value, re.ASCII)
     if variable is None:
         return value
     if variable[1] not in os.environ:
@@ -178,13 +173,6 @@ READ_ONLY = {
     "allow.auto.create.topics": False,
 }
 """Options of a consumer that has no side effects and reports the end of a partition."""
-_DEFAULTS = {
-    "group.id": "cdc",
-    "isolation.level": "read_committed",  # as the queries
-    "fetch.wait.max.ms": 20,  # another read would wait for the end of one at the topic's end
-    # The errors here contain what librdkafka logs; its log would repeat the servers' names.
-    "log_level": 0,
-}
 _MOST_RECORDS = 1000
 _POLL_SECONDS = 0.2  # the longest delay of Ctrl-C, and of a single record
 _TRY_SECONDS = 0.5  # Ctrl-C has no effect inside the client
@@ -203,12 +191,11 @@ def topic_settings(client: Any, topic: str, seconds: float) -> Any:
     """
     from confluent_kafka.admin import ConfigResource, ResourceType
 
-    resource = ConfigResource(ResourceType.TOPIC, topic)
-    (answer,) = client.describe_configs([resource], request_timeout=seconds).values()
-    return answer
+    resources = [ConfigResource(ResourceType.TOPIC, topic)]
+    return next(iter(client.describe_configs(resources, request_timeout=seconds).values()))
 
 
-class KafkaReader:
+class KafkaReader(AbstractContextManager["KafkaReader"]):
     """A Kafka client that reads topics; close it, or use it in a ``with`` statement.
 
     Parameters
@@ -238,7 +225,12 @@ class KafkaReader:
         self._kafka: Any = confluent_kafka
         self.brokers, self.remedy = BrokerErrors(config.get("error_cb")), remedy
         options = {
-            **_DEFAULTS,
+            "group.id": "cdc",
+            "isolation.level": "read_committed",  # as the queries
+            # Another read would wait for the end of one at the topic's end.
+            "fetch.wait.max.ms": 20,
+            # The errors here contain what librdkafka logs; its log would repeat the servers' names.
+            "log_level": 0,
             **config,
             "bootstrap.servers": servers,
             **READ_ONLY,
@@ -249,9 +241,6 @@ class KafkaReader:
             self._consumer = confluent_kafka.Consumer(options)
         except (confluent_kafka.KafkaException, TypeError, ValueError) as error:
             raise refused_property(error, config) from None
-
-    def __enter__(self) -> KafkaReader:
-        return self
 
     def __exit__(
         self,
@@ -409,11 +398,20 @@ class KafkaReader:
         """Return records, and the partitions that were read to their end."""
         records: list[SampledRecord] = []
         ended: set[int] = set()
-        messages: list[Any] = _interruptible(self._consumer.consume, most, timeout=_POLL_SECONDS)
-        for message in messages:
+        for message in _interruptible(self._consumer.consume, most, timeout=_POLL_SECONDS):
             error = message.error()
             if error is None:
-                records.append(_record(message))
+                records.append(
+                    SampledRecord(
+                        message.topic(),
+                        message.partition(),
+                        message.offset(),
+                        message.timestamp()[1],
+                        message.key(),
+                        message.value(),
+                        tuple((name, value) for name, value in message.headers() or ()),
+                    )
+                )
             elif error.name() == "_PARTITION_EOF":
                 ended.add(message.partition())
             else:
@@ -460,17 +458,3 @@ def _interruptible(call: Callable[..., Any], *args: Any, **more: Any) -> Any:
         return call(*args, **more)
     except SystemError as error:
         raise KeyboardInterrupt from error
-
-
-def _record(message: Any) -> SampledRecord:
-    headers = tuple((name, value) for name, value in message.headers() or ())
-    _, timestamp = message.timestamp()
-    return SampledRecord(
-        message.topic(),
-        message.partition(),
-        message.offset(),
-        timestamp,
-        message.key(),
-        message.value(),
-        headers,
-    )

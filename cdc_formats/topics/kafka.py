@@ -16,10 +16,10 @@ from cdc_formats.format import Format
 from cdc_formats.topics.profile.terminal import tracked
 
 from .client import READ_ONLY, KafkaReader
-from .encodings import SampledRecord
 from .inference import InferredSchema, infer_schema
 from .profile import TopicProfile, profile_records
 from .profile.doctor import Fault, diagnose
+from .sampler import SampledRecord
 
 SAMPLE = 1000
 """The default number of records in a sample."""
@@ -220,8 +220,12 @@ def infer_topic(
     UnknownTopicError, KafkaUnavailableError, SampleError, MissingDependencyError, ArgumentError
         As `sample_topic`.
     """
-    records = sample_topic(servers, topic, sample=sample, config=config)
-    return infer_schema(key_values(records), format=format, examples=examples, **options)
+    return infer_schema(
+        key_values(sample_topic(servers, topic, sample=sample, config=config)),
+        format=format,
+        examples=examples,
+        **options,
+    )
 
 
 def profile_topic(

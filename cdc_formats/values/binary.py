@@ -8,8 +8,7 @@ import re
 from functools import partial
 from typing import Any
 
-from .handling import Converter, Handling, ValueType, refuse
-from .schema import SqlType
+from .schema import Converter, Handling, SqlType, ValueType, refuse
 
 UNDECLARED_BINARY = (
     "the schema declares text: set binary_handling_mode to the connector's binary.handling.mode, "

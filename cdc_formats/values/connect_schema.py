@@ -13,9 +13,8 @@ from dataclasses import replace
 from typing import Any, Literal
 
 from cdc_formats.errors import MalformedMessageError
-from cdc_formats.values.handling import Handling
 from cdc_formats.values.json_reader import read_json, read_object, read_part
-from cdc_formats.values.schema import Column, SqlType
+from cdc_formats.values.schema import Column, Handling, SqlType
 from cdc_formats.values.times import epoch_unit
 
 
@@ -68,7 +67,6 @@ _PLAIN = {
     "FLOAT": "float",
     "DOUBLE": "double",
 }
-_PREFIXES = {"ms": "", "us": "Micro", "ns": "Nano"}
 _TIMES = {"TIME": "Time", "TIMESTAMP_NTZ": "Timestamp", "INTERVAL DAY TO SECOND": "Duration"}
 
 
@@ -104,8 +102,12 @@ def struct_schema(
     optional : bool
         Whether the row may be null.
     """
-    fields = [_field(column, how) for column, how in columns]
-    return {"type": "struct", "fields": fields, "optional": optional, "name": name}
+    return {
+        "type": "struct",
+        "fields": [_field(column, how) for column, how in columns],
+        "optional": optional,
+        "name": name,
+    }
 
 
 def _field(column: Column, handling: Handling) -> dict[str, Any]:
@@ -162,11 +164,12 @@ def _time(sql_type: SqlType, optional: bool, handling: Handling) -> dict[str, An
         return _named("int32", optional, (CONNECT if connect else DEBEZIUM_TIME) + "Date")
     unit = epoch_unit(sql_type, handling)[0]
     if unit:
-        kind = "int32" if (sql_type.name, unit) == ("TIME", "ms") else "int64"
         return _named(
-            kind,
+            "int32" if (sql_type.name, unit) == ("TIME", "ms") else "int64",
             optional,
-            (CONNECT if connect else DEBEZIUM_TIME) + _PREFIXES[unit] + _TIMES[sql_type.name],
+            (CONNECT if connect else DEBEZIUM_TIME)
+            + {"ms": "", "us": "Micro", "ns": "Nano"}[unit]
+            + _TIMES[sql_type.name],
         )
     if handling.time == "isostring" and sql_type.name != "INTERVAL DAY TO SECOND":
         return _named("string", optional, DEBEZIUM_TIME + "Iso" + _TIMES[sql_type.name])
@@ -228,27 +231,21 @@ def _described(field: dict[str, Any], declared: Handling) -> Handling:
             bigint_unsigned="precise",
             binary="base64",
         )
-    unit = EPOCH_UNITS.get(name) if isinstance(name, str) else None
     # Text of a described column is ISO text, and its number (except a date's days) has the unit of
     # its type name.
     return replace(
         declared,
         decimal="text" if kind == "string" else "string",
         time="isostring",
-        epoch_unit=unit,
-        binary=_described_binary(kind, declared.binary),
+        epoch_unit=EPOCH_UNITS.get(name) if isinstance(name, str) else None,
+        # JsonConverter writes ``bytes`` as base64; binary.handling.mode makes a ``string``.
+        binary="base64"
+        if kind == "bytes"
+        else None
+        if (kind, declared.binary) == ("string", "bytes")
+        else declared.binary,
         parts=_described_parts(field, declared),
     )
-
-
-def _described_binary(kind: Any, declared: str | None) -> str | None:
-    """Return the text form of a column's bytes.
-
-    JsonConverter writes ``bytes`` as base64; binary.handling.mode makes a ``string``.
-    """
-    if kind == "bytes":
-        return "base64"
-    return None if kind == "string" and declared == "bytes" else declared
 
 
 def _described_parts(field: dict[str, Any], declared: Handling) -> dict[str, Handling] | None:

@@ -28,15 +28,12 @@ NormalizeFloatingNumbers.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from math import copysign
+from math import copysign, nan
 from operator import itemgetter
 from typing import Any
 
-from .handling import same
 from .numbers import FLOAT_TYPES
-from .schema import Column, SqlType
-
-_NAN = float("nan")
+from .schema import Column, SqlType, same
 
 Unify = Callable[[Any], Any]
 
@@ -119,7 +116,7 @@ def _unified(values: Iterable[Any], each: Sequence[Unify]) -> list[Any]:
 def _unified_float(value: Any) -> Any:
     if type(value) is not float:
         return value
-    return _NAN if value != value else value + 0.0  # -0.0 + 0.0 is 0.0
+    return nan if value != value else value + 0.0  # -0.0 + 0.0 is 0.0
 
 
 def _order(value: Any) -> Any:

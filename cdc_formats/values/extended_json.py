@@ -34,10 +34,9 @@ from collections.abc import Callable
 from typing import Any
 from uuid import UUID
 
-from .handling import Converter, Handling, refuse
 from .json_reader import json_text
 from .nested import NESTED_TYPES, nested_converter
-from .schema import SqlType
+from .schema import Converter, Handling, SqlType, refuse
 from .text import TEXT_TYPES
 from .times import DAY_MICROS, TIMESTAMP_TYPES, timestamp_text
 from .types import converter
@@ -45,7 +44,6 @@ from .types import converter
 _NUMBERS = ("$numberInt", "$numberLong", "$numberDouble", "$numberDecimal")
 _MILLISECONDS: Callable[[Any], int] = converter(SqlType("TIMESTAMP"), Handling(epoch_unit="ms"))
 _HEX_BYTE = re.compile("[0-9a-fA-F]{1,2}")
-_UUID_SUBTYPES = (3, 4)
 
 
 def document_converter(sql_type: SqlType, handling: Handling) -> Converter:
@@ -184,7 +182,7 @@ def _text_of(sql_type: SqlType, value: dict[str, Any]) -> str:
         if "$date" in value and (instant := _instant(value)) is not None:
             return timestamp_text(instant, "T") + "Z"
         binary = _bytes(sql_type, value)
-        if binary is not None and binary[1] in _UUID_SUBTYPES and len(binary[0]) == 16:
+        if binary is not None and binary[1] in (3, 4) and len(binary[0]) == 16:
             return str(UUID(bytes=binary[0]))
     return json_text(value)
 

@@ -20,8 +20,6 @@ from cdc_formats.errors import FormatOptionError
 HMAC, REDACT, DROP = "hmac", "redact", "drop"
 KINDS = (HMAC, REDACT, DROP)
 LEAST_KEY_BYTES = 16
-_FINGERPRINTED = b"cdc_formats: fingerprint of a mask's key"
-_FINGERPRINT_DIGITS = 16
 
 
 @dataclass(frozen=True)
@@ -42,7 +40,9 @@ class MaskKey:
     @property
     def fingerprint(self) -> str:
         """Text that is the same for the same key, from which the key cannot be computed."""
-        return hmac.digest(self.secret, _FINGERPRINTED, "sha256").hex()[:_FINGERPRINT_DIGITS]
+        return hmac.digest(
+            self.secret, b"cdc_formats: fingerprint of a mask's key", "sha256"
+        ).hex()[:16]
 
 
 @dataclass(frozen=True, repr=False)
@@ -171,8 +171,7 @@ def masks_of(option: Any, *, env: str | None, file: str | None) -> Masks:
 
 def _pairs(option: Any) -> tuple[tuple[str, str], ...]:
     try:
-        read = json.loads(option) if isinstance(option, str) else option
-        pairs = tuple(dict(read).items())
+        pairs = tuple(dict(json.loads(option) if isinstance(option, str) else option).items())
     except (TypeError, ValueError):
         raise FormatOptionError(
             "mask must be a mapping from columns to 'hmac', 'redact' or 'drop', such as "

@@ -15,8 +15,7 @@ from typing import Any
 from cdc_formats.errors import SchemaError
 
 from .equality import sorted_entries
-from .handling import Converter, Handling, null_or, refuse, same
-from .schema import Column, SqlType
+from .schema import Column, Converter, Handling, SqlType, null_or, refuse, same
 from .text import TEXT_TYPES
 
 NESTED_TYPES = ("ARRAY", "MAP", "STRUCT")

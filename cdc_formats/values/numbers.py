@@ -17,9 +17,8 @@ from typing import Annotated, Any
 import msgspec
 
 from .binary import base64_bytes, base64_text
-from .handling import DECIMAL_MODES, Converter, Handling, Rounding, ValueType, refuse
 from .json_reader import raw_json
-from .schema import SqlType
+from .schema import DECIMAL_MODES, Converter, Handling, Rounding, SqlType, ValueType, refuse
 
 INTEGER_BITS = {"TINYINT": 7, "SMALLINT": 15, "INT": 31, "BIGINT": 63}
 """Bits of the integer types, without the sign."""
@@ -81,11 +80,6 @@ def _integer_of(sql_type: SqlType, value: Any) -> int:
     if isinstance(value, Decimal) and value.adjusted() <= 40 and value == value.to_integral_value():
         return int(value)
     raise refuse(sql_type, value)
-
-
-def _integer_canonical(sql_type: SqlType) -> Any:
-    bits = INTEGER_BITS[sql_type.name]
-    return Annotated[int, msgspec.Meta(ge=-(2**bits), le=2**bits - 1)]
 
 
 # --------------------------------------------------------------------------------------------------
@@ -187,17 +181,9 @@ def _float_writer(sql_type: SqlType, handling: Handling, iso: bool) -> Converter
 _EXACT = Context(prec=120)
 _WIDE = Context(prec=200)
 _DECIMAL_TEXT = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]{1,9})?")
-_LOST_DIGITS = (
-    "a float may have lost digits: read the message with cdc_formats.read_object, which gives a "
-    "Decimal, instead of json.loads"
-)
 _UNDECLARED_DECIMAL = (
     "is it base64 or digits? Set decimal_handling_mode to the connector's decimal.handling.mode: "
     "'precise', 'string' or 'double'"
-)
-_TOO_MANY_DIGITS = (
-    "more digits after the point than the type holds: declare a type that holds them, or set "
-    "rounding='half_up'"
 )
 _UNSIGNED_BASE64 = re.compile("[A-Za-f][A-Za-z0-9+/]*={0,2}")
 """Base64 of a non-negative number: its first bit is 0. Decimal digits never match."""
@@ -234,7 +220,12 @@ def decimal_text(value: Decimal, precision: int, scale: int, rounding: Rounding 
     if value.is_finite() and value.adjusted() < precision - scale:
         rounded = value.quantize(Decimal(1).scaleb(-scale), ROUND_HALF_UP, _EXACT)
         if rounded != value and rounding != "half_up":
-            raise refuse(f"DECIMAL({precision},{scale})", value, _TOO_MANY_DIGITS)
+            raise refuse(
+                f"DECIMAL({precision},{scale})",
+                value,
+                "more digits after the point than the type holds: declare a type that holds them, "
+                "or set rounding='half_up'",
+            )
         if not rounded:
             return decimal_text(Decimal(0), precision, scale)
         if rounded.adjusted() < precision - scale:
@@ -268,8 +259,15 @@ def _decimal_converter(sql_type: SqlType, handling: Handling) -> Converter:
             # canonical.
             return value if canonical(value) else of_text(value)
         if type(value) is int:
-            if precision == 20 and scale == 0:
-                value = _unsigned(sql_type, value, unsigned)
+            if value < 0 and precision == 20 and scale == 0 and unsigned != "precise":
+                if unsigned != "long" or value < -(2**63):
+                    raise refuse(
+                        sql_type,
+                        value,
+                        "an unsigned BIGINT in two's complement? Then set "
+                        "bigint_unsigned_handling_mode='long', else 'precise'",
+                    )
+                value += 2**64
             if abs(value) < 10**whole:
                 return str(value) if scale == 0 else f"{value}.{'0' * scale}"
             raise refuse(sql_type, value, "out of its range")
@@ -277,7 +275,16 @@ def _decimal_converter(sql_type: SqlType, handling: Handling) -> Converter:
             return decimal_text(value, precision, scale, rounding)
         if type(value) is dict and set(value) == {"scale", "value"}:
             return decimal_text(_variable_scale(sql_type, value), precision, scale, rounding)
-        raise refuse(sql_type, value, _LOST_DIGITS if type(value) is float else "")
+        raise refuse(
+            sql_type,
+            value,
+            (
+                "a float may have lost digits: read the message with cdc_formats.read_object, which gives a "
+                "Decimal, instead of json.loads"
+            )
+            if type(value) is float
+            else "",
+        )
 
     return convert
 
@@ -323,21 +330,6 @@ def _decimal_text_reader(
         raise refuse(sql_type, value, "out of the range of 64 bits")
 
     return of_unsigned
-
-
-def _unsigned(sql_type: SqlType, value: int, mode: str | None) -> int:
-    if value >= 0 or mode == "precise":
-        return value
-    if mode == "long" and value >= -(2**63):
-        return value + 2**64
-    raise refuse(
-        sql_type,
-        value,
-        (
-            "an unsigned BIGINT in two's complement? Then set "
-            "bigint_unsigned_handling_mode='long', else 'precise'"
-        ),
-    )
 
 
 def _big_endian(sql_type: SqlType, value: Any) -> int:
@@ -398,11 +390,6 @@ def _decimal_canonical(sql_type: SqlType) -> Any:
 # --------------------------------------------------------------------------------------------------
 # the types
 
-_INTEGER = ValueType(
-    canonical=_integer_canonical,
-    converter=_integer_converter,
-    writer=lambda _, handling, iso: None if handling.native else str,
-)
 TYPES = {
     "BOOLEAN": ValueType(
         canonical=lambda _: bool,
@@ -411,7 +398,19 @@ TYPES = {
         writer=lambda _, handling, iso: None if handling.native else _boolean_text,
         to_text=_boolean_text,
     ),
-    **dict.fromkeys(INTEGER_BITS, _INTEGER),
+    **dict.fromkeys(
+        INTEGER_BITS,
+        ValueType(
+            canonical=lambda sql_type: Annotated[
+                int,
+                msgspec.Meta(
+                    ge=-(2 ** INTEGER_BITS[sql_type.name]), le=2 ** INTEGER_BITS[sql_type.name] - 1
+                ),
+            ],
+            converter=_integer_converter,
+            writer=lambda _, handling, iso: None if handling.native else str,
+        ),
+    ),
     "FLOAT": ValueType(
         canonical=lambda _: float,
         converter=_float_converter,

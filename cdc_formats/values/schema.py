@@ -10,11 +10,13 @@ precision), and ``BIGINT UNSIGNED``-sized numbers as ``DECIMAL(20,0)``.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Final
+from decimal import Decimal
+from typing import Any, Final, Literal
 
 from cdc_formats.errors import SchemaError
+from cdc_formats.values.masks import NO_MASKS, Masks
 
 
 @dataclass(frozen=True)
@@ -137,7 +139,6 @@ _SIZED = {
     "TIMESTAMP": (0, 9),
     "TIMESTAMP_NTZ": (0, 9),
 }
-_TEXT = ("STRING", "CHAR", "VARCHAR")
 _WITHOUT_ZONE = ("WITHOUT", "TIME", "ZONE")
 TYPE_NAMES = (*_PLAIN, *_SIZED, "DECIMAL", "INTERVAL DAY TO SECOND", "ARRAY", "MAP", "STRUCT")
 """The names of all types."""
@@ -251,7 +252,7 @@ def columns(ddl: str | Iterable[Column]) -> tuple[Column, ...]:
     >>> [str(column) for column in columns("id bigint not null, `unit price` decimal(10,2), tags array<string>")]
     ['id BIGINT NOT NULL', '`unit price` DECIMAL(10,2)', 'tags ARRAY<STRING>']
     """
-    result = _Parser(ddl).columns() if isinstance(ddl, str) else tuple(ddl)
+    result = tuple(_Parser(ddl).fields(end="")) if isinstance(ddl, str) else tuple(ddl)
     if not result:
         raise SchemaError(
             "a schema needs at least one column, for example 'id BIGINT, name STRING'"
@@ -286,9 +287,6 @@ class _Parser:
         self.tokens = list(self._tokens())
         self.next = 0
 
-    def columns(self) -> tuple[Column, ...]:
-        return tuple(self._fields(end=""))
-
     def _tokens(self) -> Iterator[str]:
         position, end = 0, len(self.text.rstrip())
         while position < end:
@@ -322,7 +320,7 @@ class _Parser:
             return True
         return False
 
-    def _fields(self, end: str) -> Iterator[Column]:
+    def fields(self, end: str) -> Iterator[Column]:
         while self._peek() != end:
             yield self._column()
             if not self._accept(","):
@@ -358,8 +356,9 @@ class _Parser:
         if name in _PLAIN:
             return self._collated(SqlType(name))
         if name == "TIME":
-            size = self._size(*_SIZED[name])
-            return SqlType(name, size, is_spark_time=self._accept(*_WITHOUT_ZONE))
+            return SqlType(
+                name, self._size(*_SIZED[name]), is_spark_time=self._accept(*_WITHOUT_ZONE)
+            )
         if name in _SIZED:
             return self._collated(SqlType(name, self._size(*_SIZED[name])))
         if name == "DECIMAL":
@@ -377,7 +376,7 @@ class _Parser:
         )
 
     def _collated(self, sql_type: SqlType) -> SqlType:
-        if sql_type.name in _TEXT and self._accept("COLLATE"):
+        if sql_type.name in ("STRING", "CHAR", "VARCHAR") and self._accept("COLLATE"):
             collation = self._name()
             if collation.upper() != "UTF8_BINARY":
                 raise SchemaError(
@@ -399,7 +398,7 @@ class _Parser:
 
     def _parts(self, name: str) -> tuple[Column, ...]:
         if name == "STRUCT":
-            return tuple(self._fields(end=">"))
+            return tuple(self.fields(end=">"))
         first = self._type()
         if name == "ARRAY":
             self._take(">")
@@ -479,3 +478,167 @@ def complete(image: tuple[Any, ...], other: tuple[Any, ...]) -> tuple[Any, ...]:
 def absent_as_null(image: tuple[Any, ...]) -> tuple[Any, ...]:
     """Return `image` with NULL for its absent columns (Flink's reading of a missing field)."""
     return tuple([None if value is ABSENT else value for value in image])
+
+
+# --------------------------------------------------------------------------------------------------
+# How a producer writes the values of the types, and the declaration of a type.
+
+
+Converter = Callable[[Any], Any]
+
+DECIMAL_MODES = ("precise", "string", "double")
+TIME_MODES = (
+    "adaptive",
+    "adaptive_time_microseconds",
+    "connect",
+    "isostring",
+    "microseconds",
+    "nanoseconds",
+    "structured",
+)
+BINARY_MODES = ("bytes", "base64", "base64-url-safe", "hex")
+Rounding = Literal["error", "half_up"]
+
+
+@dataclass(frozen=True)
+class Handling:
+    r"""A producer's configurable value encodings, and the rounding of decimals with too many digits.
+
+    Parameters
+    ----------
+    decimal : {"text", "precise", "string", "double"} or None
+        ``text``: a number or its digits. ``precise``: base64 of the unscaled big-endian bytes, at
+        the column's scale. ``None``: not declared: a JSON number is accepted, a string is an error
+        that names the option.
+    decimal_scale : int or None
+        The scale of ``precise`` if the message contains it; otherwise the column's is used.
+    time : {"text", "adaptive", ...} or None
+        ``text``: ISO or SQL text only. Debezium's ``time.precision.mode`` otherwise; ``None``: not
+        declared.
+    epoch_unit : {"ms", "us", "ns"} or None
+        The unit of an epoch number if the message's schema contains it; otherwise it follows from
+        `time`.
+    binary : {"bytes", "base64", "base64-url-safe", "hex", "bytea", "numbers", "latin1", ...} or None
+        The text form of bytes (``bytes`` is base64 in JSON). ``bytea``: as PostgreSQL, ``\\x48``.
+        ``numbers``: ``[72, 101]``. ``latin1 or digits``: text that may be one of ``0x48`` and
+        ``[72]`` is an error. ``None``: not declared: text in a BINARY column is an error.
+    bigint_unsigned : {"long", "precise"} or None
+        The encoding of unsigned 64-bit numbers in a ``DECIMAL(20,0)`` column. ``long``: a JSON
+        integer, in two's complement. ``precise``: base64 of the big-endian bytes, for every
+        `decimal`.
+    time_zone : str or None
+        The zone of zone-less text in a TIMESTAMP column; ``None``: such text is an error.
+    placeholder : str or None
+        Debezium's unavailable-value placeholder; a value equal to it is `ABSENT`.
+    json : {"text", "value", "extended"}
+        How the values of JSON columns are written: as a string with their text, or as JSON values
+        of the message. ``extended``: all values are in the Extended JSON of MongoDB's documents
+        (`extended_json`).
+    native : bool
+        Whether the producer writes booleans and integers as JSON types: only a hint for speed.
+    rounding : {"error", "half_up"}
+        The treatment of a decimal with more digits after the point than its column holds.
+    parts : mapping or None
+        The handling of a nested column's parts if the message describes them, by
+        ``STRUCT.<field>``, ``MAP.key`` and ``MAP.value``. A part without an entry has the column's
+        handling.
+    masks : Masks
+        The masks of whole columns, which `decoding.rows.RowConverter` applies.
+    """
+
+    decimal: Literal["text", "precise", "string", "double"] | None = "text"
+    decimal_scale: int | None = None
+    time: str | None = "text"
+    epoch_unit: Literal["ms", "us", "ns"] | None = None
+    binary: str | None = "base64"
+    bigint_unsigned: Literal["long", "precise"] | None = None
+    time_zone: str | None = None
+    placeholder: str | None = None
+    json: Literal["text", "value", "extended"] = "text"
+    native: bool = True
+    rounding: Rounding = "error"
+    parts: Mapping[str, Handling] | None = None
+    masks: Masks = NO_MASKS
+
+    def of_part(self, name: str) -> Handling:
+        """Return a nested column part's handling; the placeholder only replaces whole columns."""
+        part = (self.parts or {}).get(name)
+        return (
+            replace(self, placeholder=None, parts=None)
+            if part is None
+            else replace(part, placeholder=None)
+        )
+
+
+def null_or(convert: Converter) -> Converter:
+    """Return `convert` for values that may be None."""
+    return lambda value: None if value is None else convert(value)
+
+
+class ConversionError(ValueError):
+    """A value that its column's type cannot hold; the caller adds the location.
+
+    Parameters
+    ----------
+    reason : str
+    bare : str
+        `reason` without the value, if it shows one (as in `errors.DecodeError`).
+    """
+
+    def __init__(self, reason: str, bare: str = "") -> None:
+        super().__init__(reason)
+        self.bare = bare
+
+
+def refuse(sql_type: SqlType | str, value: Any, hint: str = "") -> ConversionError:
+    """Return the error for a value that a column cannot hold: expected type, value, what to do."""
+    kinds = {int: "number", str: "str", bool: "boolean", dict: "object", list: "array"}
+    kind = "number" if isinstance(value, Decimal) else kinds.get(type(value), type(value).__name__)
+    hint = f": {hint}" if hint else ""
+    expected = f"expected `{sql_type}`, got `{kind}`"
+    return ConversionError(f"{expected} {_shown(value)}{hint}", expected + hint)
+
+
+def _shown(value: Any) -> str:
+    # Shorten the value: it may be a megabyte (and Python rejects str() of a huge int).
+    if isinstance(value, int) and abs(value) >= 10**40:
+        return "of more than 40 digits"
+    text = ascii(value) if isinstance(value, str) else str(value)
+    return text if len(text) <= 60 else text[:60] + "..."
+
+
+# --------------------------------------------------------------------------------------------------
+# `ValueType`: the declaration of one SQL type in its family's module
+
+
+def same(value: Any) -> Any:
+    """Return the value itself: the converter of values that need none."""
+    return value
+
+
+@dataclass(frozen=True)
+class ValueType:
+    """How values of one SQL type are held, read and written.
+
+    ARRAY, MAP and STRUCT depend on the types of their parts, so they have none: see `nested`.
+
+    Parameters
+    ----------
+    canonical : callable
+        Returns the msgspec type of the canonical values, with their range.
+    converter : callable
+        Returns the function from a message's value (never None) to the canonical value.
+    writer : callable
+        Returns the inverse function, or None if the canonical value is also the JSON value. The
+        third argument is the `iso` of `types.writer`.
+    to_python : callable
+        Returns the Python value of a canonical value.
+    to_text : callable
+        Returns the text of a canonical value, for people.
+    """
+
+    canonical: Callable[[SqlType], Any]
+    converter: Callable[[SqlType, Handling], Converter]
+    writer: Callable[[SqlType, Handling, bool], Converter | None]
+    to_python: Converter = same
+    to_text: Callable[[Any], str] = str

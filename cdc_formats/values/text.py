@@ -11,8 +11,7 @@ from typing import Any
 from cdc_formats.errors import MalformedMessageError
 from cdc_formats.values.json_reader import json_text, raw_json, require_variant
 
-from .handling import Converter, Handling, ValueType, refuse
-from .schema import SqlType
+from .schema import Converter, Handling, SqlType, ValueType, refuse
 
 
 def _converter(sql_type: SqlType, handling: Handling) -> Converter:
@@ -52,11 +51,14 @@ def _variant_converter(sql_type: SqlType, handling: Handling) -> Converter:
     return convert
 
 
-_TEXT = ValueType(canonical=lambda _: str, converter=_converter, writer=lambda *_: None)
-_VARIANT = ValueType(
-    canonical=lambda _: str,
-    converter=_variant_converter,
-    writer=lambda _, handling, iso: None if handling.json == "text" else raw_json,
-)
 TEXT_TYPES = ("STRING", "CHAR", "VARCHAR")
-TYPES = {**dict.fromkeys(TEXT_TYPES, _TEXT), "VARIANT": _VARIANT}
+TYPES = {
+    **dict.fromkeys(
+        TEXT_TYPES, ValueType(canonical=lambda _: str, converter=_converter, writer=lambda *_: None)
+    ),
+    "VARIANT": ValueType(
+        canonical=lambda _: str,
+        converter=_variant_converter,
+        writer=lambda _, handling, iso: None if handling.json == "text" else raw_json,
+    ),
+}

@@ -21,20 +21,21 @@ from zoneinfo import ZoneInfo
 import msgspec
 
 from cdc_formats.errors import FormatOptionError
-from cdc_formats.values.handling import ConversionError, Converter, Handling, ValueType, refuse
-from cdc_formats.values.schema import SqlType
+from cdc_formats.values.schema import (
+    ConversionError,
+    Converter,
+    Handling,
+    SqlType,
+    ValueType,
+    refuse,
+)
 
 DAY_MICROS = 86_400_000_000
 _EPOCH = datetime(1970, 1, 1)
 _EPOCH_DAY = date(1970, 1, 1).toordinal()
 _LEAST_DAY, _MOST_DAY = date.min.toordinal() - _EPOCH_DAY, date.max.toordinal() - _EPOCH_DAY
 LEAST_STAMP, MOST_STAMP = _LEAST_DAY * DAY_MICROS, (_MOST_DAY + 1) * DAY_MICROS - 1
-_UNDECLARED_TIME = (
-    "its unit is unknown: set time_precision_mode to the connector's time.precision.mode"
-)
 _TEXT_ONLY = "this format writes dates and times as text"
-_PARTS_ONLY = "'structured' writes dates and times as objects of their parts"
-_EXPECTED_TIME = "expected HH:mm:ss[.fraction]"
 # MySQL's TIME is from -838:59:59 to 838:59:59.
 _DURATION_REMEDY = ": a TIME is within 24 hours, declare INTERVAL DAY TO SECOND or STRING"
 
@@ -81,11 +82,14 @@ def epoch_unit(sql_type: SqlType, handling: Handling) -> tuple[str, str]:
     if handling.epoch_unit:
         return handling.epoch_unit, ""
     if handling.time is None:
-        return "", _UNDECLARED_TIME
+        return (
+            "",
+            "its unit is unknown: set time_precision_mode to the connector's time.precision.mode",
+        )
     if handling.time in ("text", "isostring"):
         return "", _TEXT_ONLY
     if handling.time == "structured":
-        return "", _PARTS_ONLY
+        return "", "'structured' writes dates and times as objects of their parts"
     if sql_type.name == "INTERVAL DAY TO SECOND":
         # io.debezium.time.MicroDuration and MicroTime; Connect's own times have no duration.
         return (
@@ -180,8 +184,7 @@ def _date_of(sql_type: SqlType, value: Any, parts: Sequence[int]) -> int:
     try:
         return date(*parts).toordinal() - _EPOCH_DAY
     except (ValueError, OverflowError):
-        reason = "no date of the years 1 to 9999: declare STRING"
-        raise refuse(sql_type, value, reason) from None
+        raise refuse(sql_type, value, "no date of the years 1 to 9999: declare STRING") from None
 
 
 def _clock_of(sql_type: SqlType, value: Any, parts: Sequence[int]) -> int:
@@ -195,9 +198,8 @@ def _duration_of(sql_type: SqlType, value: Any) -> int:
     years, months, days, hours, minutes, seconds, nanos = _parts(sql_type, value, _DURATION_PARTS)
     if years or months:
         raise refuse(sql_type, value, "a month has no length: declare STRING")
-    whole = ((days * 24 + hours) * 60 + minutes) * 60 + seconds
     # A fraction is cut towards zero, as in text: a negative duration has negative parts.
-    total = whole * 10**9 + nanos
+    total = (((days * 24 + hours) * 60 + minutes) * 60 + seconds) * 10**9 + nanos
     micros = abs(total) // 1000
     if micros < 2**63:
         return -micros if total < 0 else micros
@@ -306,7 +308,11 @@ def _time_converter(sql_type: SqlType, handling: Handling) -> Converter:
         match = _TIME_TEXT.fullmatch(value)
         if match is None or (match[5] and handling.time == "text"):
             is_duration = _INTERVAL_TEXT.fullmatch(value) is not None
-            reason = f"out of its range{_DURATION_REMEDY}" if is_duration else _EXPECTED_TIME
+            reason = (
+                f"out of its range{_DURATION_REMEDY}"
+                if is_duration
+                else "expected HH:mm:ss[.fraction]"
+            )
             raise refuse(sql_type, value, reason)
         hours, minutes, seconds = int(match[1]), int(match[2]), int(match[3])
         if minutes > 59 or seconds > 59:
@@ -379,15 +385,11 @@ def timestamp_text(micros: int, between: str = " ") -> str:
     return date_text(days) + between + time_text(rest)
 
 
-_INFINITE_NANOS = (2**63 - 1, -(2**63))
-"""Debezium's values of PostgreSQL's infinities in nanoseconds, which are times of a real year."""
-
-
 def _epoch_stamp(sql_type: SqlType, handling: Handling) -> Callable[[Any], int]:
     of_number = _epoch(sql_type, handling, LEAST_STAMP, MOST_STAMP)
 
     def convert(value: Any) -> int:
-        if value in _INFINITE_NANOS:
+        if value in (2**63 - 1, -(2**63)):  # otherwise times of a real year
             raise refuse(sql_type, value, "it is PostgreSQL's infinity: declare BIGINT")
         return of_number(value)
 
@@ -430,10 +432,6 @@ def _timestamp_converter(sql_type: SqlType, handling: Handling) -> Converter:
     return convert
 
 
-_LOCATED = {"location", "value"}
-"""The fields of a timestamp of TiCDC's simple protocol: a zone's name, and text in this zone."""
-
-
 def _object_reader(
     sql_type: SqlType, handling: Handling, to_utc: Callable[[int], int]
 ) -> Callable[[Any], int]:
@@ -441,7 +439,8 @@ def _object_reader(
     by_zone = dict[str, Converter]()
 
     def convert(value: Any) -> int:
-        if value.keys() != _LOCATED:
+        # TiCDC's simple protocol writes a zone's name, and text in this zone.
+        if value.keys() != {"location", "value"}:
             return _stamp_of_parts(sql_type, value, to_utc)
         zone, text = str(value["location"]), value["value"]
         if sql_type.name != "TIMESTAMP" or type(text) is not str:
@@ -524,8 +523,7 @@ def _interval_converter(sql_type: SqlType, handling: Handling) -> Converter:
 
     def convert(value: Any) -> int:
         if type(value) is dict:
-            of_parts = _time_of_parts if "hour" in value else _duration_of
-            return of_parts(sql_type, value)
+            return (_time_of_parts if "hour" in value else _duration_of)(sql_type, value)
         if type(value) is not str:
             return of_number(value)
         match = _INTERVAL_TEXT.fullmatch(value)

@@ -44,7 +44,6 @@ from typing import Any
 from uuid import UUID
 
 from cdc_formats.values import binary, numbers, text, times
-from cdc_formats.values.handling import Converter, Handling, ValueType, null_or, refuse
 from cdc_formats.values.nested import (
     nested_canonical,
     nested_converter,
@@ -53,7 +52,16 @@ from cdc_formats.values.nested import (
     part_handling,
 )
 from cdc_formats.values.numbers import INTEGER_BITS
-from cdc_formats.values.schema import ABSENT, Column, SqlType
+from cdc_formats.values.schema import (
+    ABSENT,
+    Column,
+    Converter,
+    Handling,
+    SqlType,
+    ValueType,
+    null_or,
+    refuse,
+)
 from cdc_formats.values.text import TEXT_TYPES
 
 
@@ -269,9 +277,7 @@ def canonical_type(sql_type: SqlType) -> Any:
 
 MOST_DIGITS = 38
 """The most digits of a DECIMAL."""
-APPROXIMATE = ("FLOAT", "DOUBLE")
 _EXACT = {*INTEGER_BITS, "DECIMAL"}
-_IN_DOUBLE = {*APPROXIMATE, "TINYINT", "SMALLINT", "INT"}
 
 
 def wider(first: SqlType, second: SqlType, otherwise: SqlType | None = None) -> SqlType | None:
@@ -300,7 +306,7 @@ def wider(first: SqlType, second: SqlType, otherwise: SqlType | None = None) -> 
         return (
             SqlType("DECIMAL", whole + scale, scale) if whole + scale <= MOST_DIGITS else otherwise
         )
-    if names <= _IN_DOUBLE:
+    if names <= {*numbers.FLOAT_TYPES, "TINYINT", "SMALLINT", "INT"}:
         return SqlType("DOUBLE")
     if names <= set(TEXT_TYPES):
         return SqlType("STRING")
@@ -336,9 +342,9 @@ def cuts(kind: SqlType, other: SqlType) -> bool:
     if kind.name != other.name and "VARIANT" in (kind.name, other.name):
         return True  # text becomes a string of JSON, and a string of JSON bare text
     if kind.name == "BOOLEAN":
-        return other.name in _EXACT or other.name in APPROXIMATE
+        return other.name in _EXACT or other.name in numbers.FLOAT_TYPES
     if kind.name in _EXACT:
-        return other.name in APPROXIMATE or _digits(other)[1] > _digits(kind)[1]
+        return other.name in numbers.FLOAT_TYPES or _digits(other)[1] > _digits(kind)[1]
     return kind.name == "DATE" and other.name in times.TIMESTAMP_TYPES
 
 

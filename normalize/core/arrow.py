@@ -13,9 +13,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from cdc_formats.values.equality import equal, sorted_entries, unifier
-from cdc_formats.values.handling import Handling
 from cdc_formats.values.nested import NESTED_TYPES
-from cdc_formats.values.schema import ABSENT, ARROW_TYPES, Column, SqlType, backquoted
+from cdc_formats.values.schema import ABSENT, ARROW_TYPES, Column, Handling, SqlType, backquoted
 from cdc_formats.values.times import time_text
 from cdc_formats.values.types import converter
 

@@ -14,9 +14,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from cdc_formats.values.handling import ConversionError, Converter, Handling
 from cdc_formats.values.numbers import INTEGER_BITS
-from cdc_formats.values.schema import ABSENT, Column
+from cdc_formats.values.schema import ABSENT, Column, ConversionError, Converter, Handling
 from cdc_formats.values.text import TEXT_TYPES
 from cdc_formats.values.times import UNAMBIGUOUS_TEXT
 from cdc_formats.values.types import placeholder_forms

@@ -29,7 +29,7 @@ import numpy as np
 import polars as pl
 from polars.exceptions import PanicException, PolarsError
 
-from cdc_formats.avro.reader import AvroSchema, Type
+from cdc_formats.avro.records import AvroSchema, Type
 from cdc_formats.values.json_reader import BatchReader, fields_of
 from normalize.core.fold_columns import Bools
 

@@ -56,8 +56,8 @@ from .plan import DecodePlan, needed_columns
 
 if TYPE_CHECKING:
     from cdc_formats.decoder import NameDifference
-    from cdc_formats.topics.encodings import SampledRecord
     from cdc_formats.topics.kafka import TopicEnds
+    from cdc_formats.topics.sampler import SampledRecord
 
 _log = logging.getLogger("normalize")
 

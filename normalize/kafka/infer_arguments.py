@@ -8,9 +8,9 @@ from typing import Any
 
 from cdc_formats.errors import ArgumentError, printable
 from cdc_formats.format import Format
-from cdc_formats.topics.encodings import SampledRecord
 from cdc_formats.topics.inference import InferredSchema, infer_schema
 from cdc_formats.topics.kafka import SAMPLE, key_values, sample_topic
+from cdc_formats.topics.sampler import SampledRecord
 from cdc_formats.values.schema import quote
 
 from .client_options import librdkafka_options

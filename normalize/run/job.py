@@ -26,7 +26,7 @@ from cdc_formats.errors import (
     ChangelogError,
     MissingDependencyError,
 )
-from cdc_formats.registry import list_formats
+from cdc_formats.format import list_formats
 from cdc_formats.topics.client import from_environment
 from normalize.arguments import as_format, check_location
 from normalize.decode.check import check_readable

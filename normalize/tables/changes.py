@@ -28,7 +28,7 @@ from pyspark.sql.types import StructField, StructType
 from cdc_formats.decoding.rows import key_indices
 from cdc_formats.errors import DecodeError, InferenceError
 from cdc_formats.events import Ignored, KeyedChange
-from cdc_formats.topics.inference.sample import AnyColumns
+from cdc_formats.topics.inference.infer import AnyColumns
 from cdc_formats.values.schema import (
     Column,
     SqlType,

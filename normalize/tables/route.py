@@ -44,13 +44,12 @@ from msgspec.structs import replace
 
 from cdc_formats.decoder import decode_one, in_record
 from cdc_formats.decoding.envelope import Envelope
-from cdc_formats.decoding.rows import RowConverter
-from cdc_formats.decoding.shapes import row_struct
+from cdc_formats.decoding.rows import RowConverter, row_struct
 from cdc_formats.errors import ChangelogError, DecodeError
 from cdc_formats.events import Event, Headers, Ignored, RowKind
 from cdc_formats.format import Format
 from cdc_formats.message_format import names_in_row, table_reader
-from cdc_formats.topics.inference.sample import AnyColumns
+from cdc_formats.topics.inference.infer import AnyColumns
 from cdc_formats.values.json_reader import BatchReader, batch_reader
 from cdc_formats.values.schema import Column, SqlType, source_id
 from normalize.core.arrow import encode
@@ -501,14 +500,8 @@ class KnownRows:
         rows = RowConverter((Column('"', SqlType("STRING")),), format.handling)
         identity = list(traits.table_identity)
         envelope = format.envelope(rows, identity)
-        if envelope is None:
-            return None
-        framing, columnar = envelope.framing, envelope.columnar
-        is_json = (framing.bare, not framing.frame, envelope.keys.shape is None)
-        has_operation = not envelope.operation_header
-        has_names = (envelope.after, not envelope.images.before_prefix)
-        if not all(
-            (*is_json, *has_names, has_operation, columnar.possible, columnar.message is None)
+        if envelope is None or not (
+            envelope.has_row_field and envelope.framing.bare and envelope.columnar.possible
         ):
             return None
         # Another type than text is converted.

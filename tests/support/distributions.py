@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pyspark
 
-from cdc_formats.registry import GROUP
+from cdc_formats.format import GROUP
 from tests.support.paths import REPOSITORY
 
 OURS = ("__editable__", "pyspark_kafka_changelog", "cdc_formats", "normalize")

@@ -21,7 +21,7 @@ from deltalake import DeltaTable
 from pyspark.errors import PySparkException
 
 from cdc_formats.errors import ChangelogError
-from cdc_formats.registry import get_format
+from cdc_formats.format import get_format
 from cdc_formats.topics.client import TopicDescription
 from normalize import (
     ChangelogNormalize,

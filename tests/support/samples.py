@@ -9,7 +9,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from cdc_formats.topics.encodings import SampledRecord
+from cdc_formats.topics.sampler import SampledRecord
 from tests.support.paths import RECORDS
 
 

@@ -26,9 +26,9 @@ Changelog mode: all. Key: not read; written if a primary key and `key_subject` a
 
 Absent and null: a column that is not in the writer's schema is NULL. The unavailable-value
 placeholder is `ABSENT` by the column's type, and completed as in debezium-json. So is a column that
-is null in both images of an update of Spanner (`cdc_formats.formats.debezium.envelope`).
+is null in both images of an update of Spanner.
 
-Types: exactly as in the writer's schema (the table in `cdc_formats.avro.reader`). Only the zone of
+Types: exactly as in the writer's schema (the table in `cdc_formats.avro.records`). Only the zone of
 zone-less text, the text form of bytes, and negative numbers in a ``DECIMAL(20,0)`` column have to
 be declared. Columns are found by name in each message's schema.
 
@@ -60,16 +60,24 @@ from dataclasses import dataclass, fields, replace
 from functools import lru_cache, partial
 from typing import Any, ClassVar, NamedTuple
 
-import msgspec
-
-from cdc_formats.avro.reader import AvroSchema, row_converter
-from cdc_formats.avro.registry_options import RegistryOptions, require_fastavro
+from cdc_formats.avro.records import (
+    RECORD,
+    AvroSchema,
+    avro_bytes,
+    avro_writer,
+    record_schema,
+    row_converter,
+)
+from cdc_formats.avro.registry_client import RegistryOptions, require_fastavro
 from cdc_formats.avro.schema_registry import VALUE_HEADER, Registry, framed, plain_value, unframed
-from cdc_formats.avro.writer import RECORD, avro_bytes, avro_writer, record_schema
-from cdc_formats.decoding.envelope import Columnar, Envelope, Framing, TableFilter
+from cdc_formats.decoding.envelope import (
+    Envelope,
+    Framing,
+    TableFilter,
+    fields_struct,
+)
 from cdc_formats.decoding.rows import RowConverter
 from cdc_formats.decoding.scalar_reader import ScalarReader
-from cdc_formats.decoding.shapes import fields_struct, narrowed
 from cdc_formats.encoding import ImageWriter, RowWriter, refuse_filters
 from cdc_formats.errors import (
     FormatOptionError,
@@ -79,29 +87,24 @@ from cdc_formats.errors import (
 )
 from cdc_formats.events import ControlEvent, Event, Headers, Ignored, KeyValue, Reader, RowKind
 from cdc_formats.format import Encoder, MetadataColumn, table_filter
-from cdc_formats.values.frames import SchemaId, id_of
-from cdc_formats.values.handling import Handling
-from cdc_formats.values.schema import Column, columns as to_columns
+from cdc_formats.values.json_reader import SchemaId, id_of
+from cdc_formats.values.schema import Column, Handling, columns as to_columns
 
-from .envelope import (
+from .json import (
     BINLOG_CONNECTORS,
     CELL_CONNECTORS,
     CONNECTOR as SPANNER,
     SCHEMAS_KEPT,
+    DebeziumJson,
+    PositionSource,
     RowEnvelope,
+    SourceFields,
     control_event_of,
     envelope_of,
     is_complete_source,
+    plain_structs,
     refuse_cells,
     without_op,
-)
-from .json import (
-    ATTRIBUTES,
-    DebeziumJson,
-    PositionSource,
-    SourceFields,
-    position_of_struct,
-    with_source,
 )
 
 _BINLOG_SOURCES = tuple(f"io.debezium.connector.{name}.Source" for name in BINLOG_CONNECTORS)
@@ -115,9 +118,9 @@ class DebeziumAvro(RowEnvelope, RegistryOptions):
     ----------
     url, basic_auth_user_info, bearer_auth_token, ssl_ca_location, ssl_certificate_location,
     ssl_key_location, ssl_key_password
-        The registry's options, as in `registry_options.RegistryOptions`.
+        The registry's options, as in `registry_client.RegistryOptions`.
     properties, retry_seconds
-        As in `registry_options.RegistryOptions`.
+        As in `registry_client.RegistryOptions`.
     subject, key_subject : str or None
         The subjects for writing the schemas of values and keys; `for_topic` sets ``<topic>-value``
         and ``<topic>-key``. Without `key_subject` records have no key.
@@ -186,13 +189,12 @@ class DebeziumAvro(RowEnvelope, RegistryOptions):
         self, rows: RowConverter, metadata: Sequence[str] = (), *, positions: bool = False
     ) -> Envelope:
         """Return where the operation and the rows are; a missing column is NULL."""
-        schemas, whole_source = _Schemas(self, rows), "source.properties" in metadata
-        fields: type[msgspec.Struct] = _FieldsWithPosition if positions else _Fields
+        schemas = _Schemas(self, rows)
         return envelope_of(
             rows,
-            columnar=Columnar(fields=_FieldsWithSource if whole_source else fields),
-            attributes={} if whole_source else ATTRIBUTES,
-            position=None if whole_source else position_of_struct,
+            metadata,
+            _PLAIN,
+            positions=positions,
             framing=Framing(
                 frame=self.registry.frame_size,
                 header=VALUE_HEADER,
@@ -227,13 +229,8 @@ class DebeziumAvro(RowEnvelope, RegistryOptions):
 
 _Message: Any = fields_struct("op before after source ts_ms")
 """The fields of an envelope."""
-_Any = fields_struct("op ts_ms source")
-_Fields = narrowed(_Any, with_source(SourceFields))
+_PLAIN = plain_structs(fields_struct("op ts_ms source"), SourceFields, PositionSource)
 """The fields of an envelope other than the images."""
-_FieldsWithPosition = narrowed(_Any, with_source(PositionSource))
-"""As `_Fields`, with the fields of ``source`` for positions."""
-_FieldsWithSource = narrowed(_Any, {"op": str | None})
-"""As `_Fields`, with all of ``source``."""
 
 
 def _fields_of(message: Mapping[str, Any]) -> Any:
@@ -299,7 +296,10 @@ class _Schemas:
         """Return a schema and the converter of its rows."""
         schema = self.format.registry.client.schema(name)
         try:
-            source, handling = _source_name(schema), self.format.handling
+            handling, record = self.format.handling, schema.record_of(schema.top)
+            types = {} if record is None else schema.fields(record)
+            of_source = schema.record_of(types["source"]) if "source" in types else None
+            source = "" if of_source is None else str(of_source["name"])
             # The columnar decoder does not read the connector's name.
             refuse_cells(next((name for name in CELL_CONNECTORS if name in source.lower()), None))
             return _Envelope(
@@ -333,14 +333,6 @@ class _Schemas:
             for name, avro in schema.fields(image).items()
         }
         return row_converter(schema, fields, self.rows.columns, handling, self.rows.unique_key)
-
-
-def _source_name(schema: AvroSchema) -> str:
-    """Return the name of the source's schema in an envelope's; empty without one."""
-    record = schema.record_of(schema.top)
-    types = {} if record is None else schema.fields(record)
-    source = schema.record_of(types["source"]) if "source" in types else None
-    return "" if source is None else str(source["name"])
 
 
 class _Envelope(NamedTuple):
@@ -392,9 +384,12 @@ class _Encoder(Encoder):
         ]
         # Nullable as a whole, and its op too: Flink derives and requires this schema.
         schema = ["null", {"type": "record", "name": RECORD, "fields": optional}]
-        key_names = () if format.key_subject is None else unique_key
         self.rows = RowWriter(
-            columns, format.handling, key_names, excerpt=format.error_excerpt, write=avro_writer
+            columns,
+            format.handling,
+            () if format.key_subject is None else unique_key,
+            excerpt=format.error_excerpt,
+            write=avro_writer,
         )
         key_schema = record_schema([columns[index] for index in self.rows.key_indices])
         self.write, self.write_key = avro_bytes(schema), avro_bytes(key_schema)
@@ -416,6 +411,8 @@ class _Encoder(Encoder):
         """
         operation, before_image, after = self.images.write(self.rows, kind, row, before)
         envelope = {"before": before_image, "after": after, "op": operation}
-        key_image = self.rows.key(row)
-        key = None if key_image is None else framed(self.key_number(), self.write_key(key_image))
-        return key, framed(self.number(), self.write(envelope))
+        key = self.rows.key(row)
+        return (
+            None if key is None else framed(self.key_number(), self.write_key(key)),
+            framed(self.number(), self.write(envelope)),
+        )

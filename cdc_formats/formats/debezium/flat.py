@@ -66,14 +66,14 @@ from cdc_formats.decoding.envelope import (
     Images,
     RowKeys,
     epoch_ms,
+    fields_struct,
+    narrowed,
     text,
 )
 from cdc_formats.decoding.other_messages import refuse_other
 from cdc_formats.decoding.rows import RowConverter
-from cdc_formats.decoding.shapes import fields_struct, narrowed
 from cdc_formats.encoding import RowWriter, refuse_filters, writes_iso
 from cdc_formats.errors import (
-    DecodeError,
     FormatOptionError,
     MalformedMessageError,
     MissingBeforeImageError,
@@ -83,9 +83,7 @@ from cdc_formats.errors import (
 )
 from cdc_formats.events import (
     ChangelogMode,
-    ControlEvent,
     Event,
-    Headers,
     Ignored,
     KeyValue,
     Position,
@@ -93,7 +91,14 @@ from cdc_formats.events import (
     RowKind,
     unknown_operation,
 )
-from cdc_formats.format import Encoder, MetadataColumn, RowNames, names_in_row, table_filter
+from cdc_formats.format import (
+    Encoder,
+    Format,
+    MetadataColumn,
+    RowNames,
+    names_in_row,
+    table_filter,
+)
 from cdc_formats.values.connect_schema import struct_schema, written_handling
 from cdc_formats.values.json_reader import (
     fields_of,
@@ -104,8 +109,7 @@ from cdc_formats.values.json_reader import (
 )
 from cdc_formats.values.schema import Column, columns as to_columns
 
-from .envelope import is_complete
-from .json import DebeziumJson, KafkaKey, described_reader
+from .json import DebeziumJson, KafkaKey, described_reader, is_complete
 from .position import Source, position_of_fields
 
 _KINDS = {
@@ -116,8 +120,6 @@ _KINDS = {
     "d": RowKind.DELETE,
 }
 _DELETED = {None: False, "false": False, False: False, "true": True, True: True}
-_ADDED = ("op", "ts_ms", "db", "schema", "table", "connector", "version")
-_OF_SOURCE = ("ts_ms", "db", "schema", "table", "connector", "version")
 _DELETED_FIELD = "__deleted"  # constant in Debezium, independent of add.fields.prefix
 
 
@@ -281,11 +283,8 @@ class DebeziumFlatJson(DebeziumJson):
             _source_reader(message.prefix)(message.value), f"$.{message.prefix}", _ADD_FIELDS
         )
 
-    def control_event(
-        self, key: bytes | None, value: bytes | None, reason: Ignored, headers: Headers = ()
-    ) -> ControlEvent:
-        """Return only the reason: a record without a row has no other content."""
-        return ControlEvent(reason)
+    # The fields that a transform adds say nothing of a statement.
+    control_event = Format.control_event
 
     def is_added(self, name: str) -> bool:
         """Whether a field is not a column of the table."""
@@ -331,20 +330,28 @@ def _properties(message: _Message) -> list[Any] | None:
 
 def _added_shape(prefix: str) -> Any:
     """Return the struct of the fields next to the columns; missing ones are None."""
-    names = {name: prefix + name for name in _ADDED} | {
-        f"source_{name}": f"{prefix}source_{name}" for name in _OF_SOURCE
+    names = {
+        name: prefix + name
+        for name in ("op", "ts_ms", "db", "schema", "table", "connector", "version")
+    } | {
+        f"source_{name}": f"{prefix}source_{name}"
+        for name in ("ts_ms", "db", "schema", "table", "connector", "version")
     }
-    rename = {**names, "deleted": _DELETED_FIELD, "block": "schema"}
-    return fields_struct(" ".join((*names, "deleted")), around="block payload", rename=rename)
-
-
-_NEVER = Annotated[str, msgspec.Meta(min_length=1, max_length=0)]
-"""A type without values: a message that has such a field does not match."""
+    return fields_struct(
+        " ".join((*names, "deleted")),
+        around="block payload",
+        rename={**names, "deleted": _DELETED_FIELD, "block": "schema"},
+    )
 
 
 def _plain_shape(prefix: str) -> Any:
     """Return `_added_shape` for a row without a schema block."""
-    types = {"op": str | None, "deleted": str | bool | None, "payload": _NEVER}
+    types = {
+        "op": str | None,
+        "deleted": str | bool | None,
+        # A type without values: a message that has such a field does not match.
+        "payload": Annotated[str, msgspec.Meta(min_length=1, max_length=0)],
+    }
     return narrowed(_added_shape(prefix), types)
 
 
@@ -374,9 +381,8 @@ def _source_reader(prefix: str) -> Callable[[bytes], Source]:
             raise TypeConversionError(error.reason, error.path) from None
         fields = [*first.items(), *second.items()]
         # PostgreSQL's incremental snapshots have a null.
-        null = {"lsn": None} if ("lsn", None) in fields else {}
         return Source(
-            **null
+            **({"lsn": None} if ("lsn", None) in fields else {})
             | {
                 name: value
                 for name, value in fields
@@ -414,8 +420,9 @@ class _Reader:
             block, payload = bytes(added.block), bytes(added.payload)
             if payload == b"null":
                 return self._delete(key)
-            inner = read_part(self.added, payload, "$.payload")
-            return self._row(inner, payload, block, "$.payload")
+            return self._row(
+                read_part(self.added, payload, "$.payload"), payload, block, "$.payload"
+            )
         if self.format.schema_include is True:
             raise MalformedMessageError(
                 "the message has no schema block, and schema_include is True: set it to False or "
@@ -446,23 +453,20 @@ class _Reader:
         image = read_part(rows.read, value, path)
         if kind is RowKind.DELETE or _is_deleted(added.deleted, path):
             return [Event(RowKind.DELETE, image, None, message, path, "", rows=rows)]
-        if self.refuses_updates and kind is RowKind.UPDATE_AFTER:
-            raise self._without_key(added.op, path)
-        return [Event(kind, None, image, message, "", path, rows=rows)]
-
-    def _without_key(self, op: str | None, path: str) -> DecodeError:
-        if op is None:
-            reason = (
-                "is missing, and required without a key to distinguish inserts from updates: set "
-                "the transformation's add.fields=op"
+        if self.refuses_updates and kind is RowKind.UPDATE_AFTER and added.op is None:
+            raise MissingFieldError(
+                f"`{self.prefix}op` is missing, and required without a key to distinguish inserts "
+                "from updates: set the transformation's add.fields=op",
+                f"{path}.{self.prefix}op",
             )
-            return MissingFieldError(f"`{self.prefix}op` {reason}", f"{path}.{self.prefix}op")
-        return MissingBeforeImageError(
-            "an update of a table without a primary key does not identify the row that it "
-            "replaces: configure the connector to write the envelope (debezium-json), or set the "
-            "columns that identify rows as primary_key",
-            path,
-        )
+        if self.refuses_updates and kind is RowKind.UPDATE_AFTER:
+            raise MissingBeforeImageError(
+                "an update of a table without a primary key does not identify the row that it "
+                "replaces: configure the connector to write the envelope (debezium-json), or set "
+                "the columns that identify rows as primary_key",
+                path,
+            )
+        return [Event(kind, None, image, message, "", path, rows=rows)]
 
     def _delete(self, key: bytes | None) -> Sequence[Event] | Ignored:
         """Return the delete of a record without a row."""

@@ -27,7 +27,7 @@ unchanged TOAST value, an unchanged TEXT or BLOB with binlog_row_image=NOBLOB) i
 column's type (text: also its bytes in base64 or hex). It is taken from the before-image or
 completed by ChangelogNormalize. An empty value of a before-image does not replace it, except in
 MySQL's messages: PostgreSQL's log may lack the column. Spanner's updates have only the changed
-columns (`cdc_formats.formats.debezium.envelope`): a column that is null in both images is `ABSENT`.
+columns: a column that is null in both images is `ABSENT`.
 
 Types: with a schema block, every column is read by its schema there (io.debezium.time.*,
 io.debezium.data.*, Connect's Decimal, Date, Time, Timestamp and bytes), including the parts of a
@@ -59,27 +59,34 @@ Debezium's connector pages.
 
 from __future__ import annotations
 
+import re
+from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, fields, replace
 from functools import lru_cache, partial
 from typing import Any, ClassVar, Literal
 
 import msgspec
 
-from cdc_formats.avro.registry_options import RegistryOptions
+from cdc_formats.avro.registry_client import RegistryOptions
 from cdc_formats.avro.schema_registry import Registry
 from cdc_formats.decoding.envelope import (
+    Codes,
     Columnar,
     Envelope,
     Framing,
+    Images,
     epoch_ms,
+    fields_struct,
     member,
+    named,
+    narrowed,
     text,
     text_map,
 )
 from cdc_formats.decoding.rows import RowConverter, undeclared
 from cdc_formats.decoding.scalar_reader import ScalarReader
-from cdc_formats.decoding.shapes import fields_struct, narrowed
 from cdc_formats.encoding import EnvelopeEncoder, Row
 from cdc_formats.errors import (
     DecodeError,
@@ -88,8 +95,18 @@ from cdc_formats.errors import (
     MissingFieldError,
     SchemaError,
 )
-from cdc_formats.events import Event, Ignored, KeyValue, Position, Reader, RowKind
-from cdc_formats.format import Encoder, MetadataColumn, choice, table_filter
+from cdc_formats.events import (
+    ControlEvent,
+    Event,
+    Headers,
+    Ignored,
+    KeyValue,
+    Position,
+    Reader,
+    RowKind,
+)
+from cdc_formats.format import Encoder, FilteredFormat, MetadataColumn, choice, table_filter
+from cdc_formats.formats.debezium.position import BEFORE_3_7, position_of
 from cdc_formats.values.connect_schema import (
     described,
     is_wrapped,
@@ -97,22 +114,390 @@ from cdc_formats.values.connect_schema import (
     struct_schema,
     written_handling,
 )
-from cdc_formats.values.handling import DECIMAL_MODES, TIME_MODES, Handling
-from cdc_formats.values.json_reader import json_bytes, read_json, read_object
-from cdc_formats.values.schema import Column, columns as to_columns
-
-from .envelope import (
-    CONNECTOR as SPANNER,
-    ROW_CONNECTORS,
-    SCHEMAS_KEPT,
-    RowEnvelope,
-    WrappedReader,
-    envelope_of,
-    is_complete_source,
-    refuse_cells,
-    without_op,
+from cdc_formats.values.json_reader import json_bytes, json_text, read_json, read_object, read_part
+from cdc_formats.values.schema import (
+    BINARY_MODES,
+    DECIMAL_MODES,
+    TIME_MODES,
+    Column,
+    ConversionError,
+    Handling,
+    SqlType,
+    columns as to_columns,
 )
+from cdc_formats.values.types import converter
+
 from .position import Source, position_of_fields
+
+# --------------------------------------------------------------------------------------------------
+# Updates of Debezium's Spanner connector, which have only the columns that changed.
+#
+# A change stream with ``value_capture_type='OLD_AND_NEW_VALUES'``, the default, has the old and the
+# new value of each column that an update changed. The connector writes null for all others. A column
+# that is null in both images is therefore `ABSENT`: its value is in the key's stored row.
+#
+# ========================  ==========================================================================
+# value_capture_type        an update's images
+# ========================  ==========================================================================
+# OLD_AND_NEW_VALUES        both have the changed columns
+# NEW_ROW                   ``after`` is whole; ``before`` has the key, and is not used
+# NEW_ROW_AND_OLD_VALUES    ``after`` is whole; ``before`` has the changed columns, and is not used
+# NEW_VALUES                refused: a null in ``after`` is NULL or unchanged
+# ========================  ==========================================================================
+
+CONNECTOR = "spanner"
+
+
+def mark_unchanged(rows: RowConverter, event: Event, text: bytes, index: int, keyed: bool) -> None:
+    """Remove the columns that an update of Spanner did not change from its images.
+
+    Parameters
+    ----------
+    rows : RowConverter
+        The declared columns.
+    event : Event
+        An event of any connector; only Spanner's updates are changed.
+    text : bytes
+        The text of the message, if it is JSON.
+    index, keyed
+        Same as `Envelope.adjust`.
+
+    Raises
+    ------
+    MalformedMessageError
+        When a null of the update may be an unchanged column or NULL.
+    """
+    source = event.message.source
+    if event.kind is not RowKind.UPDATE_AFTER or member(source, "connector") != CONNECTOR:
+        return
+    captured = member(source, "value_capture_type")
+    if captured in ("NEW_ROW", "NEW_ROW_AND_OLD_VALUES"):
+        event.before = None
+        return
+    # A keyed reader reads only the key of a row before in JSON.
+    is_json = isinstance(event.before, msgspec.Struct)
+    before = read_object(text)["before"] if is_json else event.before
+    if captured != "OLD_AND_NEW_VALUES" or not isinstance(before, Mapping):
+        raise MalformedMessageError(
+            "an update of Spanner without its old values does not say which columns changed: "
+            "create the change stream with value_capture_type='NEW_ROW' or 'OLD_AND_NEW_VALUES'",
+            "$.source.value_capture_type",
+        )
+    after = rows.present(event.after)
+    unchanged = {name for name, new in after.items() if new is None and before.get(name) is None}
+    # Spanner never changes a primary key.
+    event.before = None if keyed else _without(rows.present(event.before), unchanged)
+    event.after = _without(after, unchanged)
+    event.sparse = True
+
+
+def _without(columns: Mapping[str, Any], names: set[str]) -> dict[str, Any]:
+    return {name: value for name, value in columns.items() if name not in names}
+
+
+UNAVAILABLE_VALUE_PLACEHOLDER = "__debezium_unavailable_value"
+
+SCHEMAS_KEPT = 1000
+"""The number of schemas whose compiled readers are kept."""
+BINLOG_CONNECTORS = ("mysql", "mariadb")
+"""The connectors that read a binlog."""
+ROW_CONNECTORS = (
+    "mysql",
+    "mariadb",
+    "postgresql",
+    "sqlserver",
+    "oracle",
+    "db2",
+    "informix",
+    "vitess",
+    "cockroachdb",
+    "TiCDC",
+)
+"""Connectors that are known to write whole rows, whose messages the columnar decoder reads."""
+CELL_CONNECTORS = ("cassandra", "scylla", "yugabytedb")
+"""Connectors that write cells instead of rows, in which null means unchanged."""
+_WITHOUT_ROWS = {"t": Ignored.TRUNCATE, "m": Ignored.MESSAGE}
+
+
+@dataclass(frozen=True, kw_only=True)
+class DebeziumEnvelope(FilteredFormat):
+    """A format of Debezium's envelope, whose ``source`` has the position in the log."""
+
+    positions = ""
+    old_key_header = "__debezium.oldkey"
+
+    def position(self, message: Any) -> Position | None:
+        """Return the change's position from ``source``.
+
+        Raises
+        ------
+        MissingFieldError
+            When ``source`` is missing, or its connector is unknown.
+        TypeConversionError
+            When one of its fields is malformed.
+        """
+        return position_of(message.source)
+
+    def control_event(
+        self, key: bytes | None, value: bytes | None, reason: Ignored, headers: Headers = ()
+    ) -> ControlEvent:
+        """Return a control event: schema change, transaction mark, truncate or logical message."""
+        message = read_object(value) if value else {}
+        payload = message["payload"] if "op" not in message and "payload" in message else message
+        return control_event_of(payload if isinstance(payload, dict) else {}, reason, self.handling)
+
+
+@dataclass(frozen=True, kw_only=True)
+class RowEnvelope(DebeziumEnvelope):
+    """A format of Debezium's envelope around the rows of tables with columns."""
+
+    whole_rows = (
+        "configure the database to write whole rows (PostgreSQL: REPLICA IDENTITY FULL; MySQL: "
+        "binlog_row_image=FULL)"
+    )
+
+    binary_handling_mode: str = choice(*BINARY_MODES)
+    bigint_unsigned_handling_mode: Literal["long", "precise"] | None = choice(
+        None, "long", "precise"
+    )
+    unavailable_value_placeholder: str = UNAVAILABLE_VALUE_PLACEHOLDER
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not self.unavailable_value_placeholder:
+            raise FormatOptionError(
+                f"{self.identifier}: unavailable_value_placeholder is empty, and would match every "
+                "empty string"
+            )
+
+    def logs_empty_values(self, message: Any) -> bool:
+        """Whether the connector reads a binlog: a PostgreSQL row before may lack columns."""
+        return member(message.source, "connector") in BINLOG_CONNECTORS
+
+
+def is_complete(connector: Any, version: Any) -> bool:
+    """Whether a connector never writes the placeholder, so that its text is ordinary data.
+
+    From Debezium 3.7 on, the connectors of MySQL and MariaDB write it with binlog_row_image=NOBLOB.
+
+    Parameters
+    ----------
+    connector, version : Any
+        ``connector`` and ``version`` of ``source``; a message without a version may have the
+        placeholder.
+    """
+    return (
+        connector in BINLOG_CONNECTORS
+        and isinstance(version, str)
+        and BEFORE_3_7.fullmatch(version) is not None
+    )
+
+
+def is_complete_source(source: Any) -> bool:
+    """`is_complete` for a message's ``source``."""
+    return is_complete(member(source, "connector"), member(source, "version"))
+
+
+def envelope_of(
+    rows: RowConverter,
+    metadata: Sequence[str],
+    plain: tuple[type[msgspec.Struct], ...],
+    *,
+    positions: bool,
+    **more: Any,
+) -> Envelope:
+    """Return where the operation and the rows are; a missing column is NULL.
+
+    Parameters
+    ----------
+    rows : RowConverter
+        The declared columns.
+    metadata : sequence of str
+    plain : tuple of type
+        Those of `plain_structs`.
+    positions : bool
+    **more
+        The other arguments of `Envelope`.
+    """
+    named, placed, whole = plain
+    is_whole = "source.properties" in metadata
+    return Envelope(
+        columnar=Columnar(fields=whole if is_whole else placed if positions else named),
+        attributes={}
+        if is_whole
+        else {
+            "ingestion-timestamp": ("ts_ms", partial(epoch_ms, path="$.ts_ms")),
+            "source.timestamp": ("source.ts_ms", partial(epoch_ms, path="$.source.ts_ms")),
+            "source.database": ("source.db", None),
+            "source.schema": ("source.schema", None),
+            "source.table": ("source.table", None),
+        },
+        position=None
+        if is_whole
+        else lambda message: position_of_fields(message.source, "$.source."),
+        operation=("op",),
+        kinds={
+            "c": RowKind.INSERT,
+            "r": RowKind.INSERT,
+            "u": RowKind.UPDATE_AFTER,
+            "d": RowKind.DELETE,
+        },
+        codes=Codes(are_text=False, or_else=f", {', '.join(_WITHOUT_ROWS)}"),
+        inspect=_inspect,
+        adjust=partial(mark_unchanged, rows),
+        after="after",
+        before="before",
+        deleted="before",
+        images=Images(
+            remedy=(
+                "PostgreSQL: set the table's REPLICA IDENTITY to FULL, or to DEFAULT with a primary key; "
+                "MySQL: binlog_row_image=FULL; CockroachDB: set the changefeed's option diff"
+            ),
+            missing_is_null=True,
+        ),
+        **more,
+    )
+
+
+def _inspect(message: Any, kind: RowKind | Ignored | None) -> Ignored | None:
+    """Return the reason of a message without rows; raise if the connector writes cells."""
+    refuse_cells(member(message.source, "connector"))
+    if message.op == "m" and member(message.source, "connector") == "TiCDC":  # a watermark
+        return Ignored.HEARTBEAT
+    return _WITHOUT_ROWS.get(message.op) if kind is None and isinstance(message.op, str) else None
+
+
+def refuse_cells(connector: Any) -> None:
+    """Raise if a connector writes cells.
+
+    Raises
+    ------
+    MalformedMessageError
+    """
+    if connector is not None and str(connector).lower() in CELL_CONNECTORS:
+        raise MalformedMessageError(
+            f"the connector {connector} writes cells, not rows, and a null cell means unchanged: "
+            "its messages cannot be read. YugabyteDB: add the transformation PGCompatible, which "
+            "writes rows"
+        )
+
+
+class WrappedReader:
+    """Reads messages that are bare, or in a schema block.
+
+    Attributes
+    ----------
+    schema_include : {"auto", True, False}
+    message : callable
+        From text to a struct with ``op``, and ``schema`` and ``payload`` as raw text, which is
+        empty if it is missing.
+    """
+
+    schema_include: Literal["auto"] | bool
+    message: Callable[[bytes], Any]
+
+    def __call__(
+        self, key: bytes | None, value: bytes | None, headers: Headers = ()
+    ) -> Sequence[Event] | Ignored:
+        assert value is not None  # reads_tombstones is False
+        message, root = self.message(value), "$"
+        if message.op is None and message.payload:
+            block, value, root = message.schema, bytes(message.payload), "$.payload"
+            if self.schema_include is False and block:
+                raise MalformedMessageError(
+                    "the message has a schema block, and schema_include is False: set it to True or "
+                    "'auto'"
+                )
+            if value == b"null":
+                return Ignored.TOMBSTONE
+            message = read_part(self.message, value, root)
+            message.schema = block
+        elif self.schema_include is True:
+            raise MalformedMessageError(
+                "the message has no schema block, and schema_include is True: set it to False or "
+                "'auto'"
+            )
+        return self.of_message(key, message, value, root)
+
+    @abstractmethod
+    def of_message(
+        self, key: bytes | None, message: Any, value: bytes, root: str
+    ) -> Sequence[Event] | Ignored:
+        """Return the events of a bare message, or of one in a block.
+
+        Its text is `value`, and its path is `root`.
+        """
+
+
+def without_op(message: Mapping[str, Any], root: str) -> Ignored:
+    """Return the kind of a message without ``op``: a schema change, transaction mark or heartbeat.
+
+    CockroachDB's heartbeat has the time up to which it has written all rows (``resolved``).
+
+    Raises
+    ------
+    MissingFieldError
+        When it is none of Debezium's.
+    """
+    if "ddl" in message or "tableChanges" in message:
+        return Ignored.DDL
+    if "status" in message and "id" in message:
+        return Ignored.TRANSACTION
+    if (set(message) and set(message) <= {"ts_ms", "ts_us", "ts_ns"}) or set(message) == {
+        "resolved"
+    }:
+        return Ignored.HEARTBEAT
+    raise MissingFieldError(
+        (
+            "`op` is missing: not a Debezium envelope. For flattened messages "
+            "(ExtractNewRecordState) use debezium-flat-json"
+        ),
+        f"{root}.op",
+    )
+
+
+def control_event_of(message: dict[str, Any], reason: Ignored, handling: Handling) -> ControlEvent:
+    """Return the control event of a message without rows."""
+    source = message.get("source")
+    database, schema, table = (named(member(source, name)) for name in ("db", "schema", "table"))
+    if reason is Ignored.DDL:
+        changes = message.get("tableChanges")
+        if isinstance(changes, list) and len(changes) == 1:
+            # The last part of `"db"."table"` or `"db"."schema"."table"`.
+            parts = re.findall(r'"((?:[^"]|"")*)"', named(member(changes[0], "id")) or "")
+            table = parts[-1].replace('""', '"') if parts and parts[-1] else table
+        database = named(message.get("databaseName")) or database
+        return ControlEvent(
+            reason,
+            database,
+            named(message.get("schemaName")) or schema,
+            table,
+            named(message.get("ddl")),
+        )
+    if reason is Ignored.TRANSACTION:
+        mark = [part for name in ("status", "id") if (part := named(message.get(name)))]
+        return ControlEvent(reason, statement=" ".join(mark) or None)
+    if reason is Ignored.MESSAGE:
+        return ControlEvent(
+            reason, database, schema, table, _logical_message(message.get("message"), handling)
+        )
+    return ControlEvent(reason, database, schema, table)
+
+
+def _logical_message(message: Any, handling: Handling) -> str | None:
+    """Return the prefix and content of pg_logical_emit_message() as a JSON object.
+
+    Content that is not text is not decoded.
+    """
+    if not isinstance(message, dict):
+        return None
+    content = message.get("content")
+    with suppress(ConversionError, UnicodeDecodeError):
+        content = converter(SqlType("BINARY"), replace(handling, placeholder=None))(
+            content
+        ).decode()
+    return json_text({"prefix": message.get("prefix"), "content": content})
+
 
 # --------------------------------------------------------------------------------------------------
 # The primary key in a Kafka key, for a delete whose message has no row.
@@ -137,8 +522,9 @@ class KafkaKey:
     def __init__(self, rows: RowConverter, handling: Handling, *, with_schema: bool) -> None:
         self.unique_key, self.with_schema = rows.unique_key, with_schema
         self.bare = RowConverter(rows.columns, handling, rows.unique_key)
-        types = [rows.columns[index].type.name for index in rows.key_indices]
-        self.has_arrays = "ARRAY" in types
+        self.has_arrays = any(
+            rows.columns[index].type.name == "ARRAY" for index in rows.key_indices
+        )
         self.described = lru_cache(SCHEMAS_KEPT)(
             lambda block: described_rows(rows, handling, block, of_row=True)
         )
@@ -182,20 +568,17 @@ class KafkaKey:
         ):
             schema, value = value.get("schema"), value["payload"]
         if not isinstance(value, dict):
-            name = self._only_column()
+            if len(self.unique_key) != 1:
+                raise MalformedMessageError(
+                    "expected a JSON object with the primary key's columns", "$"
+                )
+            (name,) = self.unique_key
             # CockroachDB writes an array of the key's values, without their names.
             is_array = isinstance(value, list) and len(value) == 1 and not self.has_arrays
             value = {name: value[0] if is_array else value}
             if isinstance(schema, dict):
                 schema = {"fields": [{**schema, "field": name}]}
-        is_described = isinstance(schema, dict)
-        return value, self.described(json_bytes(schema)) if is_described else self.bare
-
-    def _only_column(self) -> str:
-        if len(self.unique_key) != 1:
-            reason = "expected a JSON object with the primary key's columns"
-            raise MalformedMessageError(reason, "$")
-        return self.unique_key[0]
+        return value, self.described(json_bytes(schema)) if isinstance(schema, dict) else self.bare
 
 
 _NO_BLOCK = (b"", b"null")
@@ -238,9 +621,6 @@ def described_reader(
     )
 
 
-_SOURCE_MEMBERS = {"source.database": "db", "source.schema": "schema", "source.table": "table"}
-
-
 @dataclass(frozen=True, kw_only=True)
 class DebeziumJson(RowEnvelope, RegistryOptions):
     """Debezium's envelope in JSON.
@@ -281,10 +661,10 @@ class DebeziumJson(RowEnvelope, RegistryOptions):
         are ignored.
     url, basic_auth_user_info, bearer_auth_token, ssl_ca_location, ssl_certificate_location,
     ssl_key_location, ssl_key_password
-        The schema registry of messages in its frame, as in `registry_options.RegistryOptions`. Only
+        The schema registry of messages in its frame, as in `registry_client.RegistryOptions`. Only
         inference reads its JSON Schemas.
     properties, retry_seconds
-        As in `registry_options.RegistryOptions`.
+        As in `registry_client.RegistryOptions`.
     """
 
     identifier = "debezium-json"
@@ -383,14 +763,12 @@ class DebeziumJson(RowEnvelope, RegistryOptions):
         self, rows: RowConverter, metadata: Sequence[str] = (), *, positions: bool = False
     ) -> Envelope:
         """Return where the operation and the rows are; a missing column is NULL."""
-        whole_source = "source.properties" in metadata
-        plain = _PlainWithPosition if positions else _PlainWithSource
         return envelope_of(
             rows,
+            metadata,
+            _PLAIN,
+            positions=positions,
             fields=_Message,
-            columnar=Columnar(fields=_PlainWithWholeSource if whole_source else plain),
-            attributes={} if whole_source else ATTRIBUTES,
-            position=None if whole_source else position_of_struct,
             framing=Framing(
                 block=("schema", "payload"),
                 bare=self.schema_include is not True,
@@ -416,7 +794,7 @@ def _properties(message: Any) -> list[Any] | None:
     # The columnar decoder leaves its checks of the whole `source` to this function.
     connector = member(message.source, "connector")
     refuse_cells(connector)
-    if connector == SPANNER and isinstance(message, _PlainWithWholeSource):
+    if connector == CONNECTOR and isinstance(message, _PLAIN[2]):
         raise MalformedMessageError("updates have only the changed columns", "$.source")
     return text_map(message.source)
 
@@ -447,30 +825,32 @@ class PositionSource(Source, gc=False):
     table: str | None = None
 
 
-def with_source(source: type[msgspec.Struct]) -> dict[str, Any]:
-    """Return the types of an envelope's fields for the columnar decoder, with those of `source`."""
-    return {"op": str | None, "ts_ms": int | None, "source": source}
+def plain_structs(
+    fields: type[msgspec.Struct], names: Any, position: Any
+) -> tuple[type[msgspec.Struct], ...]:
+    """Return the structs of the columnar decoder, by what they have of ``source``.
+
+    Parameters
+    ----------
+    fields : type
+        The fields of the envelope.
+    names, position : type
+        The ``source`` with the names of the table and the times, and with the position, too. The
+        third struct has all of it.
+    """
+    types = {"op": str | None, "ts_ms": int | None}
+    return (
+        narrowed(fields, {**types, "source": names}),
+        narrowed(fields, {**types, "source": position}),
+        narrowed(fields, {"op": str | None}),
+    )
 
 
-_PlainWithSource = narrowed(_Message, with_source(_RowSource))
-_PlainWithPosition = narrowed(
+_PLAIN = plain_structs(
     _Message,
-    with_source(narrowed(PositionSource, {"connector": Literal[ROW_CONNECTORS] | None})),
+    _RowSource,
+    narrowed(PositionSource, {"connector": Literal[ROW_CONNECTORS] | None}),
 )
-_PlainWithWholeSource = narrowed(_Message, {"op": str | None})
-
-
-def position_of_struct(message: Any) -> Position | None:
-    """Return the position in the `PositionSource` of a message."""
-    return position_of_fields(message.source, "$.source.")
-
-
-ATTRIBUTES: Mapping[str, tuple[str, Callable[[Any], Any] | None]] = {
-    "ingestion-timestamp": ("ts_ms", partial(epoch_ms, path="$.ts_ms")),
-    "source.timestamp": ("source.ts_ms", partial(epoch_ms, path="$.source.ts_ms")),
-    **{name: (f"source.{field}", None) for name, field in _SOURCE_MEMBERS.items()},
-}
-"""Same as `Envelope.attributes`, for `SourceFields`."""
 
 
 class _Reader(WrappedReader, ScalarReader):
@@ -492,11 +872,11 @@ class _Reader(WrappedReader, ScalarReader):
         """
         if message.op is None:
             return without_op(read_object(value), root)
-        has_row = message.op != "d" or message.before is not None
         if (
             self.key is not None
             and key is not None
-            and not has_row
+            and message.op == "d"
+            and message.before is None
             and self.tables.match(message, f"{root}.source")
         ):
             return [self.key.delete(key, message)]
@@ -504,9 +884,9 @@ class _Reader(WrappedReader, ScalarReader):
         unknown = any(image is not None and self.rows.has_placeholder(image) for image in images)
         # The placeholder's text is ordinary data in a message that has all values.
         complete, schema = unknown and is_complete_source(message.source), bytes(message.schema)
-        is_declared = schema in _NO_BLOCK and not complete
-        rows = None if is_declared else self.described(schema, complete)
-        return self.events(message, value, root, rows)
+        if schema in _NO_BLOCK and not complete:
+            return self.events(message, value, root)
+        return self.events(message, value, root, self.described(schema, complete))
 
 
 # --------------------------------------------------------------------------------------------------

@@ -52,9 +52,8 @@ from typing import Any, ClassVar, Literal
 
 import msgspec
 
-from cdc_formats.decoding.envelope import epoch_ms, member, text, text_map
+from cdc_formats.decoding.envelope import epoch_ms, fields_struct, member, narrowed, text, text_map
 from cdc_formats.decoding.rows import RowConverter
-from cdc_formats.decoding.shapes import fields_struct, narrowed
 from cdc_formats.errors import (
     DecodeError,
     MissingBeforeImageError,
@@ -72,7 +71,7 @@ from cdc_formats.events import (
     unknown_operation,
 )
 from cdc_formats.format import (
-    Format,
+    FilteredFormat,
     MetadataColumn,
     RowNames,
     choice,
@@ -80,11 +79,10 @@ from cdc_formats.format import (
     table_filter,
 )
 from cdc_formats.values.connect_schema import is_wrapped
-from cdc_formats.values.handling import Handling
 from cdc_formats.values.json_reader import json_reader, read_json, read_object, read_part
-from cdc_formats.values.schema import Column
+from cdc_formats.values.schema import Column, Handling
 
-from .envelope import DebeziumEnvelope, WrappedReader, without_op
+from .json import DebeziumEnvelope, WrappedReader, without_op
 
 _UPDATED = "updateDescription.updatedFields"
 _REMEDY = (
@@ -92,18 +90,11 @@ _REMEDY = (
     "the collection's changeStreamPreAndPostImages), or set primary_key=['_id'] so that "
     "ChangelogNormalize takes it from its state"
 )
-_WHOLE_COLUMN = (
-    "set the connector's capture.mode to change_streams_update_full, which writes the whole column"
-)
 
 
 @dataclass(frozen=True, kw_only=True)
-class DocumentFormat(Format):
+class DocumentFormat(FilteredFormat):
     """A format whose rows are documents of MongoDB."""
-
-    time_zone: str | None = None
-    database_include: str | None = None
-    table_include: str | None = None
 
     @property
     def encodings(self) -> Handling:
@@ -218,8 +209,11 @@ class _Reader(WrappedReader):
             return [Event(INSERT, None, after, message, "", f"{root}.after")]
         if op == "u":
             return [self._update(key, message, root)]
+        if op == "d" and message.before is None and self.keyed:
+            return [Event(DELETE, {"_id": self._id(key)}, None, message, "$", "")]
         if op == "d":
-            return [self._delete(key, message, root)]
+            path = f"{root}.before"
+            return [Event(DELETE, self._before(message, path), None, message, path, "")]
         raise unknown_operation("op", op, "is none of c, d, r, u", f"{root}.op")
 
     def _update(self, key: bytes | None, message: Any, root: str) -> Event:
@@ -237,12 +231,6 @@ class _Reader(WrappedReader):
             path = f"{root}.{_UPDATED}"
         return Event(UPDATE_AFTER, before, after, message, f"{root}.before", path, sparse=is_sparse)
 
-    def _delete(self, key: bytes | None, message: Any, root: str) -> Event:
-        if message.before is None and self.keyed:
-            return Event(DELETE, {"_id": self._id(key)}, None, message, "$", "")
-        path = f"{root}.before"
-        return Event(DELETE, self._before(message, path), None, message, path, "")
-
     def _before(self, message: Any, path: str) -> Any:
         if message.before is None:
             raise MissingBeforeImageError(f"`before` {_REMEDY}", path)
@@ -254,11 +242,11 @@ class _Reader(WrappedReader):
     def _changed(self, description: UpdateDescription | None, root: str) -> dict[str, Any]:
         """Return the columns that an update set, and NULL for those that it removed."""
         if description is None:
-            reason = (
+            raise MissingFieldError(
                 "`after` and updateDescription are missing (the `patch` of Debezium 1.x's oplog "
-                "mode is not supported)"
+                "mode is not supported)",
+                f"{root}.after",
             )
-            raise MissingFieldError(reason, f"{root}.after")
         return changed_columns(
             read_part(
                 read_object, (description.updated_fields or "{}").encode(), f"{root}.{_UPDATED}"
@@ -266,7 +254,7 @@ class _Reader(WrappedReader):
             description.removed_fields,
             description.truncated_arrays,
             self.rows,
-            _WHOLE_COLUMN,
+            "set the connector's capture.mode to change_streams_update_full, which writes the whole column",
             f"{root}.updateDescription",
         )
 

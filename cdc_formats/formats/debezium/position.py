@@ -176,8 +176,7 @@ def position_of_fields(source: Source, path: str, remedy: str = _KEEP) -> Positi
         if getattr(source, field) not in (None, msgspec.UNSET)
     )
     # Only PostgreSQL's snapshots have a null in place of their position.
-    unnamed = "postgresql" if source.lsn is None else None
-    name = source.connector or next(fields, unnamed)
+    name = source.connector or next(fields, "postgresql" if source.lsn is None else None)
     if name is None:
         raise _no_position(path, sorted(_CONNECTOR_FIELDS.values()), remedy)
     position_of = _CONNECTORS.get(name)
@@ -285,19 +284,21 @@ def db2(source: Source, path: str) -> Position | None:
     if source.change_lsn is not None:
         change = _db2_lsn(source.change_lsn, f"{path}change_lsn")
         before = within(commit - change, 48, f"{path}change_lsn")
-    low = (commit & 0xFFFF) << 48 | _MOST_48 - before
-    return Position(_history(source.name, source.db), commit >> 16, low, source.ts_ms)
+    return Position(
+        _history(source.name, source.db),
+        commit >> 16,
+        (commit & 0xFFFF) << 48 | _MOST_48 - before,
+        source.ts_ms,
+    )
 
 
 def mongodb(source: Source, path: str) -> Position | None:
     """Return the position of a MongoDB change; None without ``ord``."""
     if source.ord is None or source.ts_ms is None:
         return None
-    snapshot = () if source.snapshot in _STREAMED else ("snapshot",)
-    seconds = within(source.ts_ms // 1000, 64, f"{path}ts_ms")
     return Position(
-        _history(source.name, source.rs, *snapshot),
-        seconds,
+        _history(source.name, source.rs, None if source.snapshot in _STREAMED else "snapshot"),
+        within(source.ts_ms // 1000, 64, f"{path}ts_ms"),
         within(source.ord, 64, f"{path}ord"),
         source.ts_ms,
     )

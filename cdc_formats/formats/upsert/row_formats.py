@@ -25,10 +25,15 @@ from functools import cache, cached_property
 from io import StringIO
 from typing import Any, Literal, TypeVar
 
-from cdc_formats.avro.reader import AvroSchema, row_converter
-from cdc_formats.avro.registry_options import RegistryOptions, require_fastavro
+from cdc_formats.avro.records import (
+    AvroSchema,
+    avro_bytes,
+    avro_writer,
+    record_schema,
+    row_converter,
+)
+from cdc_formats.avro.registry_client import RegistryOptions, require_fastavro
 from cdc_formats.avro.schema_registry import Registry, framed, unframed
-from cdc_formats.avro.writer import avro_bytes, avro_writer, record_schema
 from cdc_formats.decoding.rows import RowConverter
 from cdc_formats.encoding import RowWriter
 from cdc_formats.errors import (
@@ -41,12 +46,11 @@ from cdc_formats.errors import (
     refuse,
 )
 from cdc_formats.events import Headers
-from cdc_formats.format import Format, choice
+from cdc_formats.format import ZonedFormat, choice
 from cdc_formats.values.connect_schema import is_wrapped
-from cdc_formats.values.handling import ConversionError, Handling
 from cdc_formats.values.json_reader import BatchReader, json_bytes, read_object
 from cdc_formats.values.masks import DROP
-from cdc_formats.values.schema import ABSENT, Column, SqlType, quote
+from cdc_formats.values.schema import ABSENT, Column, ConversionError, Handling, SqlType, quote
 from cdc_formats.values.types import writer
 
 # --------------------------------------------------------------------------------------------------
@@ -69,7 +73,7 @@ def _with_registry_options(cls: C) -> C:
 
 @dataclass(frozen=True, kw_only=True)
 @_with_registry_options
-class UpsertOptions(Format):
+class UpsertOptions(ZonedFormat):
     """The options of `UpsertKafka`, which documents them."""
 
     key_format: str = choice(*ROW_FORMAT_NAMES)
@@ -88,7 +92,6 @@ class UpsertOptions(Format):
     avro_confluent_auto_register_schemas: bool = True
     key_avro_confluent_subject: str | None = None
     value_avro_confluent_subject: str | None = None
-    time_zone: str | None = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -289,9 +292,11 @@ class Json(RowFormat):
 
     def check_written(self) -> None:
         """Raise for a MAP whose keys are not text."""
-        iso = self.options.json_timestamp_format_standard == "ISO-8601"
         self.writer = RowWriter(
-            self.columns, self.options.handling, iso=iso, excerpt=self.options.error_excerpt
+            self.columns,
+            self.options.handling,
+            iso=self.options.json_timestamp_format_standard == "ISO-8601",
+            excerpt=self.options.error_excerpt,
         )
 
     def write(self, row: Row) -> bytes:
@@ -389,8 +394,9 @@ class Csv(RowFormat):
         try:
             # The csv module quotes line-ending characters. The message is the line without its
             # ending.
-            lines = csv.writer(out, lineterminator="\r\n", **self.dialect)
-            lines.writerow([self._cell(index, value) for index, value in enumerate(row)])
+            csv.writer(out, lineterminator="\r\n", **self.dialect).writerow(
+                [self._cell(index, value) for index, value in enumerate(row)]
+            )
             line = out.getvalue()[:-2].encode()
             again = self.read(line, ())
         except (csv.Error, UnicodeError, MalformedMessageError) as error:
@@ -600,8 +606,7 @@ class AvroConfluent(Avro):
         """Raise as `Avro` does, and for a missing registry."""
         super().check()
 
-        options = self.options
-        self.registry: Registry = options.registry
+        self.registry: Registry = self.options.registry
         self.registry.require_url("avro_confluent_url")
         self.reader_of = cache(lambda name: self.reader(self.registry.client.schema(name)))
 

@@ -48,7 +48,7 @@ Differs from Flink (2.3, its Kafka connector 4.0):
 - ``avro-confluent`` reads columns by name in each record's schema, and a plain value if there is
   one column; the id can be in a header. ``avro`` has Flink's types with
   ``timestamp_mapping.legacy=false``. Options apply to key and value, except the subject.
-  `cdc_formats.avro.reader` describes the types.
+  `cdc_formats.avro.records` describes the types.
 - The mode declares deletes with only the key (Flink's connector declares full deletes, so that a
   sink that requires them may get NULLs).
 
@@ -82,9 +82,8 @@ from cdc_formats.events import (
 from cdc_formats.format import Encoder
 from cdc_formats.values.connect_schema import key_fields
 from cdc_formats.values.equality import picker
-from cdc_formats.values.handling import Handling
 from cdc_formats.values.json_reader import read_object
-from cdc_formats.values.schema import ABSENT, Column, columns as to_columns
+from cdc_formats.values.schema import ABSENT, Column, Handling, columns as to_columns
 
 from .row_formats import ROW_FORMATS, Row, RowFormat, UpsertOptions
 
@@ -118,7 +117,7 @@ class UpsertKafka(UpsertOptions):
     avro_confluent_url, avro_confluent_basic_auth_user_info, avro_confluent_bearer_auth_token : str or None
     avro_confluent_ssl_ca_location, avro_confluent_ssl_certificate_location, avro_confluent_ssl_key_location : str or None
     avro_confluent_ssl_key_password, avro_confluent_properties, avro_confluent_retry_seconds
-        The registry of ``avro-confluent``, with the options of `registry_options.RegistryOptions`.
+        The registry of ``avro-confluent``, with the options of `registry_client.RegistryOptions`.
     key_avro_confluent_subject, value_avro_confluent_subject : str or None
         The subjects for writing the schemas; `for_topic` sets ``<topic>-key`` and
         ``<topic>-value``.
@@ -355,5 +354,7 @@ class _Encoder(Encoder):
         """
         if kind is UPDATE_BEFORE:
             return None
-        key = self.parts.key.write(self.key_of(row))
-        return key, None if kind is DELETE else self.parts.value.write(self.value_of(row))
+        return (
+            self.parts.key.write(self.key_of(row)),
+            None if kind is DELETE else self.parts.value.write(self.value_of(row)),
+        )

@@ -3,7 +3,6 @@
 The source is a sample of the table's topic or a schema registry.
 """
 
-from .infer import InferredSchema, infer_schema, infer_subject
-from .sample import ColumnEvidence
+from .infer import ColumnEvidence, InferredSchema, infer_schema, infer_subject
 
 __all__ = ["ColumnEvidence", "InferredSchema", "infer_schema", "infer_subject"]

@@ -36,11 +36,10 @@ from decimal import Decimal
 from typing import Any, ClassVar
 
 from cdc_formats.errors import clip
-from cdc_formats.topics.encodings import Question
-from cdc_formats.values.handling import Handling
+from cdc_formats.topics.sampler import Question
 from cdc_formats.values.json_reader import NumberWithText
 from cdc_formats.values.mysql import UNSIGNED_BIGINT
-from cdc_formats.values.schema import Column, SqlType
+from cdc_formats.values.schema import Column, Handling, SqlType
 from cdc_formats.values.times import GUESSED_FROM_TEXT, STRUCTURED
 from cdc_formats.values.types import MOST_DIGITS, converter
 
@@ -59,13 +58,8 @@ _KINDS = {
     dict: "object",
     type(None): "null",
 }
-_PLAIN = {"boolean": "BOOLEAN", "bytes": "BINARY", "timestamp": "TIMESTAMP"}
 _NUMBERS = {"integer", "number", "double"}
-_SPECIAL_FLOATS = ("NaN", "Infinity", "-Infinity")
-_DOUBLE_DIGITS = 17
 _ROOMY_SCALE = 18  # as Spark's own default, DECIMAL(38,18)
-_EXAMPLE = 40
-_MOST_DEPTH = 20
 
 
 def _accepts(convert: Callable[[str], object]) -> Callable[[str], bool]:
@@ -98,8 +92,6 @@ DIGITS = Question("every value is digits: if it is a number, declare it")
 BASE64 = Question("every value is base64: if it is BINARY, declare it")
 _BASE64_MARK = re.compile(r"[+/=]")
 
-_LEAST_TIME = 1000
-
 
 class ColumnValues:
     """Collects the values of a column, or of an element or field inside it.
@@ -127,13 +119,9 @@ class ColumnValues:
         self.examples: list[str] = []
         self._placeholder, self._depth = placeholder, depth
         self._none = [] if placeholder is None else unavailable_forms(placeholder)
-        self._least = self._most = 0
-        self._whole = 0
-        self._scale = 0
-        self._exponent = self._beyond_double = False
+        self._least = self._most = self._whole = self._scale = self._special = 0
+        self._exponent = self._beyond_double = self._base64_marks = False
         self._shapes: set[str] = set(_SHAPES)
-        self._base64_marks = False
-        self._special = 0
         self._elements: ColumnValues | None = None
         self._fields: dict[str, ColumnValues] = {}
 
@@ -142,7 +130,7 @@ class ColumnValues:
         if value in self._none:
             return
         kind = _KINDS.get(type(value), "string")
-        if kind in ("array", "object") and self._depth == _MOST_DEPTH:
+        if kind in ("array", "object") and self._depth == 20:  # a deeper value counts as one kind
             kind = "deeper"
         self.kinds[kind] += 1
         add = self._adders.get(kind)
@@ -151,7 +139,7 @@ class ColumnValues:
         if (
             kind != "null"
             and len(self.examples) < examples
-            and (shown := clip(str(value), _EXAMPLE)) not in self.examples
+            and (shown := clip(str(value), 40)) not in self.examples
         ):
             self.examples.append(shown)
 
@@ -161,7 +149,7 @@ class ColumnValues:
 
     def _add_number(self, value: Decimal) -> None:
         self._exponent |= _exponent(value) > 0
-        self._beyond_double |= len(value.as_tuple().digits) > _DOUBLE_DIGITS
+        self._beyond_double |= len(value.as_tuple().digits) > 17  # those of a double
         self._add_digits(value)
 
     def _add_array(self, value: list[Any]) -> None:
@@ -183,7 +171,7 @@ class ColumnValues:
     def _add_text(self, text: str) -> None:
         lengths = (*(self.lengths or ()), len(text))
         self.lengths = min(lengths), max(lengths)
-        self._special += text in _SPECIAL_FLOATS
+        self._special += text in ("NaN", "Infinity", "-Infinity")
         self._shapes = {name for name in self._shapes if _SHAPES[name](text)}
         if "digits" in self._shapes:
             self._add_digits(Decimal(text))
@@ -208,7 +196,7 @@ class ColumnValues:
 
         They are no dates and times then: days of the years 1967 to 1972, or less than a second.
         """
-        return 0 < max(self._most, -self._least) < _LEAST_TIME
+        return 0 < max(self._most, -self._least) < 1000
 
     @property
     def nulls(self) -> int:
@@ -264,7 +252,13 @@ class ColumnValues:
                 fields=(Column("element", self._elements.type(exact_numbers=exact_numbers)),),
             )
         return (
-            self._object(exact_numbers) if kind == "object" else SqlType(_PLAIN.get(kind, "STRING"))
+            self._object(exact_numbers)
+            if kind == "object"
+            else SqlType(
+                {"boolean": "BOOLEAN", "bytes": "BINARY", "timestamp": "TIMESTAMP"}.get(
+                    kind, "STRING"
+                )
+            )
         )
 
     def digits(self) -> SqlType | None:

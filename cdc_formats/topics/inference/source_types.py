@@ -44,9 +44,9 @@ import re
 from collections.abc import Collection, Mapping
 from typing import Any
 
-from cdc_formats.avro.reader import AvroSchema
+from cdc_formats.avro.records import AvroSchema
 from cdc_formats.errors import SchemaError
-from cdc_formats.topics.encodings import DeclaredColumn
+from cdc_formats.topics.sampler import DeclaredColumn
 from cdc_formats.values.connect_schema import CONNECT, DEBEZIUM_TIME
 from cdc_formats.values.mysql import UNSIGNED_BIGINT, mysql_type
 from cdc_formats.values.schema import Column, SqlType
@@ -96,8 +96,6 @@ _TIMES = {
     **{_AVRO + name: sql_type for name, (sql_type, _) in LOGICAL_TIMES.items()},
 }
 _MYSQL_TIMES = {DEBEZIUM_TIME + name for name in ("Time", "MicroTime", "NanoTime")}
-_VARIABLE_SCALE = "io.debezium.data.VariableScaleDecimal"
-_SOURCE_TYPE = "__debezium.source.column."
 _VECTORS = tuple(f"io.debezium.data.{name}Vector" for name in ("Double", "Float", "SparseDouble"))
 _VECTOR_NOTE = (
     "PostgreSQL's log lacks a long vector that an update did not change, and the connector writes "
@@ -149,7 +147,7 @@ def _connect_column(field: Mapping[str, Any], connector: str) -> DeclaredColumn:
     name, kind, doc = field.get("name"), str(field.get("type")), str(field.get("doc") or "")
     if kind == "struct" and str(name).startswith("io.debezium.data."):
         doc = ""  # of the type, such as "Variable scaled decimal", and not of the column
-    source = _parameter(field, _SOURCE_TYPE + "type")
+    source = _parameter(field, "__debezium.source.column.type")
     nullable = field.get("optional") is not False
     source_type = str(name or kind) + (f", {source} in the source" if source else "")
     if kind == "int64" and "UNSIGNED" in source.upper() and source.upper().startswith("BIGINT"):
@@ -158,7 +156,7 @@ def _connect_column(field: Mapping[str, Any], connector: str) -> DeclaredColumn:
             Column(str(field["field"]), UNSIGNED_BIGINT, nullable), source_type, note, doc
         )
     note = {
-        _VARIABLE_SCALE: "a number whose scale differs by value: declare DECIMAL(p,s) to read it as a number",
+        "io.debezium.data.VariableScaleDecimal": "a number whose scale differs by value: declare DECIMAL(p,s) to read it as a number",
         DEBEZIUM_TIME
         + "MicroDuration": "months of an interval count as the connector's average month",
         DEBEZIUM_TIME + "StructuredDuration": "an interval with months is an error: declare STRING",
@@ -168,8 +166,12 @@ def _connect_column(field: Mapping[str, Any], connector: str) -> DeclaredColumn:
         note = "the schema has no precision: 38 holds every value"
         if kind == "bytes" and _parameter(field, "scale") == "0":
             note += "; an unsigned BIGINT (bigint.unsigned.handling.mode=precise) is DECIMAL(20,0)"
-    column = Column(str(field["field"]), _connect_type(field, connector), nullable)
-    return DeclaredColumn(column, source_type, note, doc)
+    return DeclaredColumn(
+        Column(str(field["field"]), _connect_type(field, connector), nullable),
+        source_type,
+        note,
+        doc,
+    )
 
 
 def _connect_type(field: Mapping[str, Any], connector: str) -> SqlType:
@@ -249,7 +251,7 @@ def avro_columns(schema: AvroSchema, connector: str = "") -> list[DeclaredColumn
 
     Examples
     --------
-    >>> from cdc_formats.avro.reader import AvroSchema
+    >>> from cdc_formats.avro.records import AvroSchema
     >>> price = {"type": "bytes", "logicalType": "decimal", "precision": 10, "scale": 2}
     >>> fields = [{"name": "id", "type": "long"}, {"name": "price", "type": ["null", price]}]
     >>> schema = AvroSchema({"type": "record", "name": "Value", "fields": fields})
@@ -278,8 +280,10 @@ def _connect_schema(
             raise SchemaError(
                 f"an Avro union of {len(types)} types has no column type: declare the schema"
             )
-        optional = len(avro["branches"]) > 1
-        return {**_connect_schema(schema, types[0], records), "optional": optional}
+        return {
+            **_connect_schema(schema, types[0], records),
+            "optional": len(avro["branches"]) > 1,
+        }
     if kind == "record" and avro["name"] in records:
         return records[avro["name"]]
     made = {"optional": False, **_connect_names(avro)}
@@ -348,32 +352,30 @@ _SYNONYMS = {
     "double precision": "double",
     "real": "double",
 }
-_GEOMETRIES = (
-    "geometry",
-    "point",
-    "linestring",
-    "polygon",
-    "multipoint",
-    "multilinestring",
-    "multipolygon",
-    "geometrycollection",
-    "geomcollection",
-)
 _MYSQL_OTHER = {
     "bit": UNSIGNED_BIGINT,
     "set": SqlType("BIGINT"),
     "enum": SqlType("INT"),
     **{name: STRING for name in ("character", "nchar", "nvarchar")},
-    **{name: SqlType("BINARY") for name in ("vector", *_GEOMETRIES)},
+    **{
+        name: SqlType("BINARY")
+        for name in (
+            "vector",
+            "geometry",
+            "point",
+            "linestring",
+            "polygon",
+            "multipoint",
+            "multilinestring",
+            "multipolygon",
+            "geometrycollection",
+            "geomcollection",
+        )
+    },
     "serial": UNSIGNED_BIGINT,  # BIGINT UNSIGNED NOT NULL AUTO_INCREMENT UNIQUE
 }
 """The types of which Canal writes the values in its own way, and those without a row type in
 `values.mysql`: bits and labels are numbers."""
-_NO_PRECISION = (
-    "the type has no precision: declare the source's DECIMAL(p,s), because a value with more "
-    "digits than this type is an error"
-)
-_LABELLED = ("enum", "set")
 
 
 def canal_type(text: str, *, zoned: bool) -> tuple[SqlType | None, str]:
@@ -400,7 +402,11 @@ def canal_type(text: str, *, zoned: bool) -> tuple[SqlType | None, str]:
         return (
             (_decimal(precision.strip(), scale.strip()), "")
             if precision
-            else (SqlType("DECIMAL"), _NO_PRECISION)
+            else (
+                SqlType("DECIMAL"),
+                "the type has no precision: declare the source's DECIMAL(p,s), because a value with "
+                "more digits than this type is an error",
+            )
         )
     if kind in ("datetime", "timestamp"):
         unzoned = (
@@ -412,7 +418,7 @@ def canal_type(text: str, *, zoned: bool) -> tuple[SqlType | None, str]:
         return SqlType(name, digits), unzoned if is_instant and not zoned else ""
     note = (
         "the label's number (SET: one bit per label): only the table definition has the labels"
-        if kind in _LABELLED
+        if kind in ("enum", "set")
         else ""
     )
     unsigned = "unsigned" in rest or "zerofill" in rest
@@ -504,10 +510,7 @@ def jdbc_type(number: int) -> SqlType | None:
 # --------------------------------------------------------------------------------------------------
 # Columns of JSON Schemas: those of Kafka Connect's JsonSchemaConverter, and others
 
-_FLOATS = {"float32": "float", "float64": "double"}
 _JSON_PLAIN = {"integer": "int64", "boolean": "boolean", "string": "string"}
-_INEXACT = "not exact in the JSON Schema"
-_MOST_DEEP = 100
 
 
 def json_schema_columns(schema: Any, connector: str = "") -> list[DeclaredColumn]:
@@ -546,7 +549,8 @@ def _column(field: Mapping[str, Any], connector: str) -> DeclaredColumn:
         return connect_columns({"type": "struct", "fields": [field]}, connector)[0]
     except SchemaError:
         return DeclaredColumn(
-            Column(str(field["field"]), SqlType(""), field.get("optional") is not False), _INEXACT
+            Column(str(field["field"]), SqlType(""), field.get("optional") is not False),
+            "not exact in the JSON Schema",
         )
 
 
@@ -572,10 +576,18 @@ class _Reader:
 
     def _one(self, schema: Any, depth: int) -> tuple[Mapping[str, Any], bool]:
         """Return a schema without references and without null, and whether it accepts null."""
-        if depth > _MOST_DEEP or not isinstance(schema, Mapping):
+        if depth > 100 or not isinstance(schema, Mapping):
             raise SchemaError("the JSON Schema is nested too deeply, or not an object")
         if isinstance(reference := schema.get("$ref"), str):
-            return self._one(self._at(reference), depth + 1)
+            if not reference.startswith("#"):
+                raise SchemaError(
+                    f"the JSON Schema refers to {reference[:40]!r}, which is not in it"
+                )
+            part = self.root
+            for name in filter(None, reference[1:].split("/")):
+                name = name.replace("~1", "/").replace("~0", "~")
+                part = part.get(name) if isinstance(part, Mapping) else None
+            return self._one(part, depth + 1)
         branches = next(
             (schema[each] for each in ("oneOf", "anyOf") if isinstance(schema.get(each), list)),
             None,
@@ -587,18 +599,6 @@ class _Reader:
             return {}, len(not_null) < len(branches)
         one, optional = self._one(not_null[0], depth + 1)
         return one, optional or len(not_null) < len(branches)
-
-    def _at(self, reference: str) -> Any:
-        if not reference.startswith("#"):
-            raise SchemaError(f"the JSON Schema refers to {reference[:40]!r}, which is not in it")
-        part = self.root
-        for name in filter(None, reference[1:].split("/")):
-            part = (
-                part.get(name.replace("~1", "/").replace("~0", "~"))
-                if isinstance(part, Mapping)
-                else None
-            )
-        return part
 
     def _parts(self, kind: str, schema: Mapping[str, Any], depth: int) -> dict[str, Any]:
         properties, items, more = (
@@ -614,7 +614,7 @@ class _Reader:
                 "fields": self._fields(properties, schema.get("required") or (), depth),
             }
         if "connect.type" in schema:
-            return {"type": _FLOATS.get(kind, kind)}
+            return {"type": {"float32": "float", "float64": "double"}.get(kind, kind)}
         return {"type": None if "format" in schema or "enum" in schema else _JSON_PLAIN.get(kind)}
 
     def _fields(

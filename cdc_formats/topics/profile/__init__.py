@@ -5,10 +5,18 @@ It includes the call that reads the topic.
 `profile_records` is pure; `cdc_formats.topics.kafka.profile_topic` reads the sample from Kafka.
 """
 
-from .detect import Candidate
 from .profile import profile_records
-from .tables import BeforeImages, TableProfile
-from .topic_profile import CorruptRecord, Keys, Partition, Positions, Sizes, TopicProfile
+from .topic_profile import (
+    BeforeImages,
+    Candidate,
+    CorruptRecord,
+    Keys,
+    Partition,
+    Positions,
+    Sizes,
+    TableProfile,
+    TopicProfile,
+)
 
 __all__ = [
     "BeforeImages",

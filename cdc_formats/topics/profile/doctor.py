@@ -15,13 +15,12 @@ from typing import Any, NamedTuple
 from cdc_formats.errors import ArgumentError, DecodeError
 from cdc_formats.events import Event, Ignored, RowKind
 from cdc_formats.format import Format
-from cdc_formats.topics.encodings import JSON_OBJECT, SampledRecord, inspect_all, value_at
+from cdc_formats.topics.inference.infer import AnyColumns, Reading
 from cdc_formats.topics.inference.observed import unavailable_forms
-from cdc_formats.topics.inference.sample import AnyColumns, Reading
-from cdc_formats.topics.sampler import Sampler
+from cdc_formats.topics.sampler import JSON_OBJECT, SampledRecord, Sampler, inspect_all, value_at
 
 from .profile import all_readings, chosen_format
-from .tables import TableProfile, profiled_tables
+from .topic_profile import TableProfile, profiled_tables
 
 MISSED, INSERTED_TWICE, PARTIAL_ROWS, PLACEHOLDERS = (
     "missed change",
@@ -87,13 +86,6 @@ FAULTS: Mapping[str, tuple[str, str]] = {
 }
 """What each fault is, and what mends it."""
 
-_SNAPSHOTS = ("r", "read", "bootstrap-insert", "bootstrap-start", "INIT")
-"""Operations of rows that a snapshot read, which may be in the topic already."""
-_OF_ROWS = (Ignored.TRUNCATE, Ignored.TOMBSTONE)
-"""Records without rows that remove rows."""
-_MOST_LOST = 10
-"""The most offsets without a record for which the records before and after belong together: those
-of transaction markers. A larger gap is between the ends of the topic that were sampled."""
 _LEAST_CUT, _LIKELY_CUT = 1000, 3
 
 
@@ -172,7 +164,9 @@ def diagnose(
         raise ArgumentError(f"no format reads this topic ({reason}): pass its format")
     reader = AnyColumns(chosen)
     readings = all_readings(inspected, tried[0].readings, reader)
-    without_rows = [each for each in readings if each.ignored in _OF_ROWS]
+    without_rows = [
+        each for each in readings if each.ignored in (Ignored.TRUNCATE, Ignored.TOMBSTONE)
+    ]
     tables = profiled_tables(readings, reader)
     shown = chain(
         *(_table_faults(table, group, without_rows, reader) for table, group in tables),
@@ -302,7 +296,8 @@ class _History:
         if (
             last is None
             or record.partition != last.partition
-            or record.offset - last.offset > _MOST_LOST
+            # More offsets than those of transaction markers: another end of the topic follows.
+            or record.offset - last.offset > 10
             or reading.ignored is Ignored.TRUNCATE
         ):
             self.rows.clear()
@@ -320,7 +315,13 @@ class _History:
                 continue
             if self.partitions.setdefault(key, record.partition) != record.partition:
                 yield MOVED, self.name, record, f"key {', '.join(key)}"
-            if event.kind is RowKind.DELETE or operation in _SNAPSHOTS:
+            if event.kind is RowKind.DELETE or operation in (
+                "r",
+                "read",
+                "bootstrap-insert",
+                "bootstrap-start",
+                "INIT",
+            ):
                 # A snapshot may have a row before its insert, which is read from the log.
                 self.rows.pop(key, None)
             elif not is_repeated and not self._is_redelivered(event, key):

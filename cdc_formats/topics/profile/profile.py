@@ -1,4 +1,4 @@
-"""Profiles the records of a sample: `profile_records`.
+"""Profiles the records of a sample, after it has detected their format: `profile_records`.
 
 The ``from_kafka_changelog`` call for a table; what is unknown becomes a comment, never a guess.
 
@@ -8,48 +8,374 @@ Encodings set by the producer's configuration: schema blocks, decimals, times, n
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import fields, replace
 from itertools import chain
 from operator import attrgetter
 from textwrap import wrap
 from typing import Any
 
 from cdc_formats.decoder import in_record
-from cdc_formats.errors import ChangelogError, printable
+from cdc_formats.decoding.other_messages import OF_REGISTRY as PROTOBUF, SENTENCE, other_message
+from cdc_formats.errors import (
+    ChangelogError,
+    FormatOptionError,
+    MissingDependencyError,
+    SchemaRegistryError,
+    printable,
+)
 from cdc_formats.events import ChangelogMode, Ignored, RowKind
-from cdc_formats.format import Format
-from cdc_formats.registry import format_class
-from cdc_formats.topics.encodings import (
-    JSON_BLOCK,
-    NULL,
-    InspectedRecord,
-    SampledRecord,
-    inspect_all,
+from cdc_formats.format import (
+    BUILT_IN,
+    Format,
+    format_class,
+    get_format,
+    list_formats,
+    nearest_options,
+    option_name,
 )
 from cdc_formats.topics.inference import InferredSchema
+from cdc_formats.topics.inference.infer import AnyColumns, ColumnEvidence, Reading, named_format
 from cdc_formats.topics.inference.observed import unavailable_forms
-from cdc_formats.topics.inference.sample import AnyColumns, ColumnEvidence, Reading, named_format
-from cdc_formats.topics.profile.detect import Candidate, candidate, candidates, choose
-from cdc_formats.topics.profile.tables import TableProfile, profiled_tables
 from cdc_formats.topics.profile.terminal import shortened
 from cdc_formats.topics.profile.topic_profile import (
+    Candidate,
     CorruptRecord,
     Positions,
+    TableProfile,
     TopicProfile,
     headers,
     keys,
     partitions,
     positions,
+    profiled_tables,
     repeated,
     sizes,
     time_range,
 )
-from cdc_formats.topics.sampler import Sampler, sampler_class, sampler_of
+from cdc_formats.topics.sampler import (
+    FRAMED,
+    GLUE,
+    JSON_BLOCK,
+    NULL,
+    Encoded,
+    Evidence,
+    InspectedRecord,
+    SampledRecord,
+    Sampler,
+    inspect_all,
+    sampler_class,
+    sampler_of,
+)
 from cdc_formats.values import times
 
-_MOST_ERRORS = 5
-_MOST_STATEMENTS = 3
+# --------------------------------------------------------------------------------------------------
+# Detection of a topic's format: every registered format reads the sample, and the best is chosen.
+#
+# A format is *specific* when it refuses a JSON object that no CDC tool writes; the others read any
+# JSON object as a row. Formats are ranked by:
+#
+# 1. specific formats first
+# 2. the number of values that the format understands
+# 3. the number of values with a field that only this format writes (``_tidb``, ``__op``)
+#
+# A *fallback* describes the messages of many producers by its options (op-json). It is tried only
+# if no specific format reads the sample. The reason lists formats that rank equal to the chosen
+# one. Formats of other packages are tried like the built-in ones.
+
+
+_MOST_SHOWN = 5
+_NEEDED_SHARE = 2  # at least one of two values must be understood
+
+
+def candidates(records: Sequence[InspectedRecord], options: Mapping[str, Any]) -> list[Candidate]:
+    """Try every registered format on a sample.
+
+    Parameters
+    ----------
+    records : sequence of InspectedRecord
+    options : mapping
+        Format options by name; each format gets those that it has.
+
+    Returns
+    -------
+    list of Candidate
+        The best first.
+
+    Raises
+    ------
+    FormatOptionError
+        When no format has an option.
+    SchemaRegistryError
+        When the configured schema registry does not answer.
+    """
+    values = {option_name(name): value for name, value in options.items()}
+    formats = {name: _format_or_error(name) for name in list_formats()}
+    declared = {
+        option.name
+        for format in formats.values()
+        if isinstance(format, Format)
+        for option in fields(format)
+    }
+    if unknown := sorted({*values} - declared):
+        raise FormatOptionError(
+            f"no format has an option {', '.join(unknown)}"
+            f"{nearest_options(unknown, sorted(declared))}"
+        )
+    present = [each for each in records if each.record.value]
+    fallbacks = {
+        name
+        for name, format in formats.items()
+        if isinstance(format, Format) and sampler_class(type(format)).fallback
+    }
+    tried = [
+        _tried(name, format, present, values)
+        for name, format in formats.items()
+        if name not in fallbacks
+    ]
+    if not any(map(_is_specific, tried)):
+        tried += [_tried(name, formats[name], present, values) for name in sorted(fallbacks)]
+    return sorted(tried, key=_rank)
+
+
+def candidate(format: Format, records: Sequence[InspectedRecord]) -> Candidate:
+    """Try one format on a sample.
+
+    Raises
+    ------
+    SchemaRegistryError
+        When the configured schema registry does not answer.
+    InferenceError
+        When the format has no column names.
+    """
+    return _read(format, [each for each in records if each.record.value])
+
+
+def _read(format: Format, records: Sequence[InspectedRecord]) -> Candidate:
+    """Read the records with a value."""
+    reader = AnyColumns(format)
+    decoy = InspectedRecord(
+        SampledRecord("", 0, 0, -1, b'{"id": 1}', b'{"a field that no format has": 1}', ())
+    )
+    specific = not reader.sampler.plain_rows and not reader.read(decoy).events
+    return _counted(reader.sampler, list(map(reader.read, records)), specific)
+
+
+def choose(
+    tried: Sequence[Candidate], records: Sequence[InspectedRecord]
+) -> tuple[Candidate | None, str]:
+    """Return the format of a sample, None when no format reads it, and the reason.
+
+    Parameters
+    ----------
+    tried : sequence of Candidate
+        The best first.
+    records : sequence of InspectedRecord
+        The sample.
+    """
+    best = tried[0]
+    if not best.values:
+        return None, "no record has a value to detect the format from"
+    if not best.is_enough:
+        return None, _not_understood(tried, records)
+    merits = (best.specific, best.understood, best.distinctive)
+    equal = [
+        each.identifier
+        for each in tried[1:]
+        if (each.specific, each.understood, each.distinctive) == merits
+    ]
+    return best, best.evidence + (
+        f"; {' and '.join(equal)} would read as many values: check which one it is" if equal else ""
+    )
+
+
+def _not_understood(tried: Sequence[Candidate], records: Sequence[InspectedRecord]) -> str:
+    """Return why no format was chosen for a sample that has values."""
+    count = tried[0].values
+    if any(PROTOBUF in each.error for each in tried):  # the schema registry says so
+        return (
+            f"no format reads most of the {count} values: they are Protobuf, as the schema "
+            f"registry says. {SENTENCE}"
+        )
+    other = next(
+        (sentence for each in records if (sentence := other_message(each.record.value))), ""
+    )
+    if waiting := next((each.requirement for each in tried if each.requirement), ""):
+        return f"the format cannot be detected yet: {waiting}{f'; {other}' if other else ''}"
+    if other:
+        return f"no format reads most of the {count} values: {other}"
+    nearest = max(tried, key=lambda each: (each.understood, each.evidence != ""))
+    return (
+        f"no format reads most of the {nearest.values} values; the nearest is "
+        f"{nearest.identifier}, with {nearest.understood}"
+    )
+
+
+def _is_specific(each: Candidate) -> bool:
+    """Whether a format refuses what no CDC tool writes, and reads a share of the sample."""
+    # Several formats read a null payload as a tombstone, so that it does not count as evidence.
+    telling = each.understood - each.ignored.get(Ignored.TOMBSTONE.value, 0)
+    # One of ten is enough to prefer a specific format.
+    return each.specific and 10 * telling >= each.values > 0
+
+
+def _rank(each: Candidate) -> tuple[Any, ...]:
+    built_in = each.identifier in BUILT_IN
+    plain_rows = each.format is not None and sampler_class(type(each.format)).plain_rows
+    order = (not plain_rows, not built_in, each.identifier if built_in else "")
+    return not _is_specific(each), -each.understood, -each.distinctive, order
+
+
+def _format_or_error(identifier: str) -> Format | Exception:
+    """Return a format with its defaults, or the error with which it failed to load.
+
+    A format of another package may raise anything.
+    """
+    try:
+        format = get_format(identifier)
+        sampler_of(format)
+        return format
+    except Exception as error:
+        return error
+
+
+def _tried(
+    identifier: str,
+    default: Format | Exception,
+    records: Sequence[InspectedRecord],
+    values: Mapping[str, Any],
+) -> Candidate:
+    """Try a format on the records that have a value, or say why it failed to load.
+
+    `values` has the options of all formats.
+    """
+    if isinstance(default, Exception):
+        # Of the built-in formats, those in Avro have requirements: they are listed if the bytes may
+        # be Avro.
+        is_avro = identifier in BUILT_IN and isinstance(default, MissingDependencyError)
+        may_be_its = not is_avro or any(each.value.encoding in FRAMED for each in records)
+        return Candidate(
+            identifier,
+            values=len(records),
+            requirement=f"it cannot be tried: {default}" if may_be_its else "",
+        )
+    own = {each.name: values[each.name] for each in fields(default) if each.name in values}
+    try:
+        format = type(default).from_options(
+            {**sampler_class(type(default)).detected_options(records, values), **own}
+        )
+        if requirement := _requirement(format, records):
+            return Candidate(
+                identifier, values=len(records), requirement=requirement, format=default
+            )
+        return _read(format, records)
+    except SchemaRegistryError:
+        raise
+    except Exception as error:
+        return Candidate(
+            identifier,
+            values=len(records),
+            requirement=f"it cannot be tried: {error}",
+            format=default,
+        )
+
+
+def _requirement(format: Format, records: Sequence[InspectedRecord]) -> str:
+    """Return what is required to read values with schemas in a registry; empty for others."""
+    ids = _schema_ids(each.value for each in records)
+    if not ids or _NEEDED_SHARE * len(ids) < len(records):
+        return ""
+    registry = sampler_of(format).registry
+    if registry is None or registry.url:
+        return ""
+    is_glue = any(each.value.encoding == GLUE for each in records)
+    url = "glue://eu-central-1" if is_glue else "https://..."
+    return (
+        f"{len(ids)} of {len(records)} values name a schema of a registry (id {_first(ids)}): pass "
+        f"url={url!r}, or -o url={url} to cdc"
+    )
+
+
+def _counted(sampler: Sampler, readings: Sequence[Reading], specific: bool) -> Candidate:
+    evidence = [sampler.evidence(each.inspected) for each in readings]
+    refusals = [
+        in_record(reading.error, reading.record, excerpt=sampler.format.error_excerpt)
+        if reading.error
+        else each.refusal
+        for reading, each in zip(readings, evidence, strict=True)
+    ]
+    rows = sum(
+        bool(each.events) and refusal is None
+        for each, refusal in zip(readings, refusals, strict=True)
+    )
+    errors = list(filter(None, refusals))
+    ignored = Counter(
+        each.ignored.value
+        for each, refusal in zip(readings, refusals, strict=True)
+        if each.ignored and refusal is None
+    )
+    made = Candidate(
+        sampler.format.identifier,
+        evidence=_sentence(sampler.marks, readings, evidence, rows, specific),
+        values=len(readings),
+        read=rows,
+        ignored=dict(ignored),
+        refused=len(errors),
+        error=str(errors[0]) if errors else "",
+        specific=specific,
+        distinctive=sum(each.distinctive for each in evidence),
+        format=sampler.format,
+    )
+    return replace(made, readings=tuple(readings)) if made.is_enough else made
+
+
+def _sentence(
+    fields: Sequence[str],
+    readings: Sequence[Reading],
+    evidence: Sequence[Evidence],
+    rows: int,
+    specific: bool,
+) -> str:
+    if not readings:
+        return ""
+    values, total = [each.inspected.value for each in readings], len(readings)
+    counts = Counter(name for value in values for name in fields if name in value.fields)
+    # The fields that most values have.
+    marks = [name for name in fields if _NEEDED_SHARE * counts[name] >= total]
+    marked = sum(all(name in value.fields for name in marks) for value in values)
+    ids = _schema_ids(values)
+    if rows and ids:
+        return f"{rows} of {total} values are Avro with a registry schema: id {_first(ids)}"
+    remarks = Counter(chain.from_iterable(each.remarks for each in evidence))
+    sentences = [
+        *([f"{marked} of {total} values have {listed(marks)}"] if marks else ()),
+        *(remark.format(count, total) for remark, count in remarks.items()),
+    ]
+    any_object = f"reads any JSON object as a row: {rows} of {total} values"
+    return ", ".join(sentences) or (
+        f"{rows} of {total} values are messages of this format" if specific else any_object
+    )
+
+
+def _schema_ids(values: Iterable[Encoded]) -> list[str]:
+    """Return the ids of values in Avro with a schema of a registry."""
+    return [value.schema_id for value in values if value.encoding in FRAMED]
+
+
+def _first(names: Sequence[str]) -> str:
+    distinct = sorted(set(names))
+    return ", ".join(distinct[:_MOST_SHOWN]) + (", ..." if len(distinct) > _MOST_SHOWN else "")
+
+
+def listed(names: Sequence[str]) -> str:
+    """Return names as a list in a sentence.
+
+    Examples
+    --------
+    >>> listed(["before", "after", "op"])
+    'before, after and op'
+    """
+    return f"{', '.join(names[:-1])} and {names[-1]}" if len(names) > 1 else "".join(names)
 
 
 def profile_records(
@@ -93,7 +419,7 @@ def profile_records(
 
     Examples
     --------
-    >>> from cdc_formats.topics.encodings import SampledRecord
+    >>> from cdc_formats.topics.sampler import SampledRecord
     >>> value = b'{"type": "insert", "database": "shop", "table": "parts", "data": {"id": 1, "price": 9.50}}'
     >>> profile = profile_records([SampledRecord("parts", 0, 7, 0, b'{"pk.id": 1}', value, ())])
     >>> profile.format, profile.tables[0].name, profile.tables[0].ddl, profile.tables[0].kafka_key
@@ -154,7 +480,7 @@ def _content(
         "ignored": dict(ignored),
         "control_events": tuple(_statements(readings, format)),
         "corrupt": len(errors),
-        "errors": tuple(errors[:_MOST_ERRORS]),
+        "errors": tuple(errors[:5]),
         "notes": notes,
         "calls": {
             each.name: call_text(topic, servers, connection, format, each, notes)
@@ -197,7 +523,7 @@ def _statements(readings: Sequence[Reading], format: Format) -> Iterator[str]:
         if (
             each.ignored is None
             or each.ignored in (Ignored.TOMBSTONE, Ignored.HEARTBEAT)
-            or shown[each.ignored] == _MOST_STATEMENTS
+            or shown[each.ignored] == 3
         ):
             continue
         record = each.record
@@ -215,10 +541,6 @@ def _statements(readings: Sequence[Reading], format: Format) -> Iterator[str]:
 
 # --------------------------------------------------------------------------------------------------
 # The ``from_kafka_changelog`` call for a table; what is unknown becomes a comment
-
-_SERVERS = "localhost:9092"
-_SECRET = "..."
-_COMMENT = 74  # with its indentation, it fits a terminal of 80 columns
 
 
 def call_text(
@@ -248,7 +570,7 @@ def call_text(
             "options: add Spark's kafka.* options that match the sample's client: "
             f"{', '.join(sorted(connection))}"
         )
-    if _SECRET in table.options.values():
+    if "..." in table.options.values():
         comments.append('format_options: replace "..." with the secret')
     return "\n".join(
         [
@@ -257,12 +579,12 @@ def call_text(
             *(
                 f"# {line}"
                 for note in comments
-                for line in wrap(printable(note), _COMMENT, break_on_hyphens=False)
+                for line in wrap(printable(note), 74, break_on_hyphens=False)
             ),
             "changes = from_kafka_changelog(",
             *(
                 f"    {line}"
-                for line in _arguments(topic, servers or _SERVERS, format.identifier, table)
+                for line in _arguments(topic, servers or "localhost:9092", format.identifier, table)
             ),
             ")",
         ]
@@ -311,7 +633,13 @@ def _mapping(values: Mapping[str, Any]) -> str:
 
 def _table_notes(format: Format, table: TableProfile) -> Iterator[str]:
     if not table.primary_key:
-        yield _without_key(format)
+        yield (
+            "no primary key is known: rows pass unchanged. Pass primary_key=[...] to remove "
+            "duplicates"
+            if format.changelog_mode == ChangelogMode.all()
+            else f"no primary key is known, and {format.identifier} needs one: pass "
+            "primary_key=[...]"
+        )
         has_updates = format.traits.reads_key and format.changelog_mode.contains(
             RowKind.UPDATE_BEFORE
         )
@@ -330,15 +658,6 @@ def _table_notes(format: Format, table: TableProfile) -> Iterator[str]:
             f"{', '.join(guessed)}"
         )
     yield from table.schema.notes
-
-
-def _without_key(format: Format) -> str:
-    if format.changelog_mode == ChangelogMode.all():
-        return (
-            "no primary key is known: rows pass unchanged. Pass primary_key=[...] to remove "
-            "duplicates"
-        )
-    return f"no primary key is known, and {format.identifier} needs one: pass primary_key=[...]"
 
 
 def topic_notes(ignored: Mapping[str, int], corrupt: int, positions: Positions) -> Iterator[str]:
@@ -387,7 +706,7 @@ def handling(
     encodings = [each.inspected.value.encoding for each in readings]
     values, blocks = sum(each != NULL for each in encodings), encodings.count(JSON_BLOCK)
     nulls = [(each.column.name, each.seen["null"]) for each in evidence if each.seen.get("null")]
-    with_nulls = f"in {len(nulls)} of {len(evidence)} columns: {_counted(nulls)}"
+    with_nulls = f"in {len(nulls)} of {len(evidence)} columns: {_with_counts(nulls)}"
     made = (
         ("schema blocks", f"{blocks} of {values} values have one" if blocks else ""),
         ("decimals", _typed(evidence, schemas, ("DECIMAL",))),
@@ -433,7 +752,7 @@ def _not_in_messages(evidence: Sequence[ColumnEvidence]) -> str:
     )
 
 
-def _counted(counts: Sequence[tuple[str, int]]) -> str:
+def _with_counts(counts: Sequence[tuple[str, int]]) -> str:
     return shortened([f"{name} ({count})" for name, count in counts])
 
 
@@ -455,7 +774,7 @@ def _placeholders(readings: Sequence[Reading], sampler: Sampler) -> str:
         if value in forms
     )
     return (
-        f"{names.total()}, written as {placeholder!r}: {_counted(names.most_common())}"
+        f"{names.total()}, written as {placeholder!r}: {_with_counts(names.most_common())}"
         if names
         else ""
     )

@@ -18,7 +18,6 @@ from cdc_formats.errors import MissingDependencyError, printable
 
 if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
-    from rich.table import Table
 
 
 # --------------------------------------------------------------------------------------------------
@@ -110,27 +109,24 @@ def shortened(texts: Sequence[str]) -> str:
 # --------------------------------------------------------------------------------------------------
 # A report as HTML for a notebook: what rich draws, or plain text.
 
-_PRE = "font-family:ui-monospace,SFMono-Regular,Menlo,Consolas,monospace;font-size:12px"
-
 
 def html_text(report: Report) -> str:
     """Return a report as HTML, in colours if rich is installed; all data is escaped."""
-    text = escape(plain_text(report)) if find_spec("rich") is None else _drawn_html(report)
-    return f'<pre style="{_PRE};line-height:1.45;overflow-x:auto">{text}</pre>'
+    if find_spec("rich") is None:
+        text = escape(plain_text(report))
+    else:
+        from rich.console import Console
 
-
-def _drawn_html(report: Report) -> str:
-    from rich.console import Console
-
-    console = Console(record=True, file=StringIO(), width=_WIDTH, force_jupyter=False)
-    console.print(renderable(report))
-    return console.export_html(inline_styles=True, code_format="{code}")
+        console = Console(record=True, file=StringIO(), width=_WIDTH, force_jupyter=False)
+        console.print(renderable(report))
+        text = console.export_html(inline_styles=True, code_format="{code}")
+    return (
+        '<pre style="font-family:ui-monospace,SFMono-Regular,Menlo,Consolas,monospace;'
+        f'font-size:12px;line-height:1.45;overflow-x:auto">{text}</pre>'
+    )
 
 
 _WIDTH = 120
-_LEAST_COLUMN = 8
-_WIDEST = 10_000
-_KIND_STYLES = {"+I": "green", "-U": "yellow", "+U": "cyan", "-D": "red"}
 
 
 def plain_text(report: Report) -> str:
@@ -156,8 +152,7 @@ def _plain(section: Section) -> list[str]:
 
 
 def _hanging(first: str, text: str) -> list[str]:
-    room = max(_WIDTH - len(first), _WIDTH // 3)
-    lines = wrap(text, room, break_on_hyphens=False) or [""]
+    lines = wrap(text, max(_WIDTH - len(first), _WIDTH // 3), break_on_hyphens=False) or [""]
     return [
         (first if number == 0 else " " * len(first)) + line for number, line in enumerate(lines)
     ]
@@ -165,7 +160,10 @@ def _hanging(first: str, text: str) -> list[str]:
 
 def _plain_grid(grid: Grid) -> list[str]:
     rows = [[printable(cell) for cell in row] for row in (grid.header, *grid.rows)]
-    widths = _widths(rows)
+    widths = [max(len(row[index]) for row in rows) for index in range(len(rows[0]))]
+    # The widest columns shrink until all fit.
+    while sum(widths) + 2 * len(widths) > _WIDTH and max(widths) > 8:
+        widths[widths.index(max(widths))] -= 1
     lines: list[str] = []
     for row in rows:
         cells = [
@@ -181,14 +179,6 @@ def _plain_grid(grid: Grid) -> list[str]:
         if row is rows[0]:
             lines.append("  " + "  ".join("-" * width for width in widths))
     return lines
-
-
-def _widths(rows: list[list[str]]) -> list[int]:
-    """Return the widths of columns; the widest shrink until all fit."""
-    widths = [max(len(row[index]) for row in rows) for index in range(len(rows[0]))]
-    while sum(widths) + 2 * len(widths) > _WIDTH and max(widths) > _LEAST_COLUMN:
-        widths[widths.index(max(widths))] -= 1
-    return widths
 
 
 # --------------------------------------------------------------------------------------------------
@@ -237,45 +227,40 @@ def _drawn(section: Section) -> list[RenderableType]:
     return parts
 
 
+@dataclass(frozen=True)
 class _FittingGrid:
     """Draws a grid as a table; if it is too wide, as a list with a line for each cell."""
 
-    def __init__(self, grid: Grid) -> None:
-        self.grid = grid
+    grid: Grid
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        table = _drawn_grid(self.grid)
-        fits = console.measure(table, options=options.update(width=_WIDEST)).minimum
-        if fits <= options.max_width:
-            yield table
-        else:
-            from rich import padding, text
+        from rich import box, padding, table, text
 
+        drawn = table.Table(box=box.SIMPLE_HEAD, header_style="dim", pad_edge=True, padding=(0, 1))
+        for index, name in enumerate(self.grid.header):
+            number = name in self.grid.numbers
+            drawn.add_column(
+                text.Text(name),
+                justify="right" if number else "left",
+                overflow="fold",
+                no_wrap=number or index == 0,
+                # Words of a header are not broken.
+                min_width=max(map(len, name.split()), default=None),
+                style={"+I": "green", "-U": "yellow", "+U": "cyan", "-D": "red"}.get(name),
+            )
+        for row in self.grid.rows:
+            drawn.add_row(*(text.Text(printable(cell)) for cell in row))
+        fits = console.measure(drawn, options=options.update(width=10_000)).minimum
+        if fits <= options.max_width:
+            yield drawn
+        else:
             for first, *rest in self.grid.rows:
                 yield text.Text(f"  {printable(first)}", style="cyan")
                 for name, cell in zip(self.grid.header[1:], rest, strict=True):
                     if cell not in ("", "-"):
-                        line = text.Text.assemble((f"{name}  ", "dim"), printable(cell))
-                        yield padding.Padding(line, (0, 0, 0, 4))
-
-
-def _drawn_grid(grid: Grid) -> Table:
-    from rich import box, table, text
-
-    drawn = table.Table(box=box.SIMPLE_HEAD, header_style="dim", pad_edge=True, padding=(0, 1))
-    for index, name in enumerate(grid.header):
-        number = name in grid.numbers
-        drawn.add_column(
-            text.Text(name),
-            justify="right" if number else "left",
-            overflow="fold",
-            no_wrap=number or index == 0,
-            min_width=max(map(len, name.split()), default=None),  # words of a header are not broken
-            style=_KIND_STYLES.get(name),
-        )
-    for row in grid.rows:
-        drawn.add_row(*(text.Text(printable(cell)) for cell in row))
-    return drawn
+                        yield padding.Padding(
+                            text.Text.assemble((f"{name}  ", "dim"), printable(cell)), (0, 0, 0, 4)
+                        )
 
 
 # --------------------------------------------------------------------------------------------------

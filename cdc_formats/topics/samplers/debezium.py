@@ -11,6 +11,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from datetime import datetime
 from decimal import Decimal
 from functools import lru_cache
+from itertools import chain
 from typing import Any, ClassVar
 
 from cdc_formats.avro.schema_registry import Registry, key_record, unframed
@@ -18,17 +19,8 @@ from cdc_formats.decoding.envelope import member, text
 from cdc_formats.errors import DecodeError, MalformedMessageError, SchemaError, WriterSchemaError
 from cdc_formats.events import Headers
 from cdc_formats.formats.debezium.avro import DebeziumAvro
-from cdc_formats.formats.debezium.envelope import is_complete, is_complete_source
 from cdc_formats.formats.debezium.flat import DebeziumFlatJson, connector_of, either
-from cdc_formats.formats.debezium.json import DebeziumJson
-from cdc_formats.topics.encodings import (
-    EMPTY,
-    JSON_BLOCK,
-    JSON_NULL,
-    JSON_PAYLOAD,
-    NULL,
-    DeclaredColumn,
-)
+from cdc_formats.formats.debezium.json import DebeziumJson, is_complete, is_complete_source
 from cdc_formats.topics.inference.observed import BASE64, DIGITS, ColumnValues
 from cdc_formats.topics.inference.source_types import (
     MYSQL_CONNECTORS,
@@ -38,7 +30,13 @@ from cdc_formats.topics.inference.source_types import (
     row_schema,
 )
 from cdc_formats.topics.sampler import (
+    EMPTY,
+    JSON_BLOCK,
+    JSON_NULL,
+    JSON_PAYLOAD,
+    NULL,
     Declaration,
+    DeclaredColumn,
     Evidence,
     InspectedRecord,
     Question,
@@ -46,8 +44,7 @@ from cdc_formats.topics.sampler import (
     Sampler,
 )
 from cdc_formats.values.connect_schema import CONNECT, DEBEZIUM_TIME, key_fields, message_fields
-from cdc_formats.values.frames import SchemaId
-from cdc_formats.values.json_reader import read_json
+from cdc_formats.values.json_reader import SchemaId, read_json
 from cdc_formats.values.schema import Column
 from cdc_formats.values.types import MOST_DIGITS
 
@@ -117,22 +114,6 @@ def _columns(
 SCHEMA_BLOCK = "schema block"
 """The source of columns that a schema block declares."""
 _UNSIGNED = "bigint_unsigned_handling_mode"
-_UNSIGNED_NOTE = Question(
-    "it has negative numbers: if the source's column is an unsigned BIGINT, declare DECIMAL(20,0), "
-    "and bigint_unsigned_handling_mode='long'",
-    {_UNSIGNED: ()},
-)
-_UNSIGNED_BASE64_NOTE = Question(
-    "if it is an unsigned BIGINT, declare DECIMAL(20,0), and "
-    "bigint_unsigned_handling_mode='precise'",
-    {_UNSIGNED: ()},
-)
-_UNSIGNED_BASE64_LENGTH = 12
-_EPOCH_NOTE = Question(
-    "an integer; Debezium writes DATE, TIME and TIMESTAMP as integers too, and without a schema "
-    "block its unit is not in the message: if it is one, declare it, and time_precision_mode",
-    {"time_precision_mode": ("isostring",)},
-)
 _DIGITS_NOTE = Question(
     "every value is digits: if it is a DECIMAL, declare it, and decimal_handling_mode='string'",
     {"decimal_handling_mode": ("precise", "double")},
@@ -142,9 +123,6 @@ _BASE64_NOTE = Question(
     "decimal_handling_mode='precise' (its scale is not in the message)",
     {"decimal_handling_mode": ()},
 )
-
-
-_BLOCK_REMARK = ("{} of {} have a schema block",)
 
 
 class EnvelopeSampler(Sampler):
@@ -164,10 +142,57 @@ class EnvelopeSampler(Sampler):
 
     def evidence(self, record: InspectedRecord) -> Evidence:
         """Return whether the value has a schema block."""
-        return Evidence(remarks=_BLOCK_REMARK if record.value.encoding == JSON_BLOCK else ())
+        return Evidence(
+            remarks=("{} of {} have a schema block",) if record.value.encoding == JSON_BLOCK else ()
+        )
 
 
-class DebeziumSampler(EnvelopeSampler):
+class RowSampler(EnvelopeSampler):
+    """The hooks of the formats whose envelope has rows."""
+
+    def column_notes(
+        self,
+        column: Column,
+        values: ColumnValues,
+        notes: Sequence[str | Question],
+        *,
+        guessed: bool,
+        connectors: Collection[str],
+    ) -> Iterable[str | Question]:
+        """Return the notes with the connector's options that a bare message does not show."""
+        unsigned = set(connectors) <= {"", *MYSQL_CONNECTORS}
+        named: dict[str | Question, Question] = {DIGITS: _DIGITS_NOTE, BASE64: _BASE64_NOTE}
+        for note in notes:
+            yield named.get(note, note) if guessed else note
+            if guessed and unsigned and note == BASE64 and max(values.lengths or (0,)) <= 12:
+                yield Question(
+                    "if it is an unsigned BIGINT, declare DECIMAL(20,0), and "
+                    "bigint_unsigned_handling_mode='precise'",
+                    {_UNSIGNED: ()},
+                )
+        if guessed and column.type.name == "BIGINT" and not values.has_small_integers:
+            yield Question(
+                "an integer; Debezium writes DATE, TIME and TIMESTAMP as integers too, and without "
+                "a schema block its unit is not in the message: if it is one, declare it, and "
+                "time_precision_mode",
+                {"time_precision_mode": ("isostring",)},
+            )
+        if unsigned and column.type.name == "BIGINT" and values.has_negative_integers:
+            yield Question(
+                "it has negative numbers: if the source's column is an unsigned BIGINT, declare DECIMAL(20,0), "
+                "and bigint_unsigned_handling_mode='long'",
+                {_UNSIGNED: ()},
+            )
+
+    def inferred_options(self, sample: SampleCounts) -> Mapping[str, tuple[Any, str]]:
+        """Return the option for an unsigned BIGINT if a schema declares one as a signed number."""
+        if any(_UNSIGNED in each.note for each in chain.from_iterable(sample.declared.values())):
+            reason = "the schema declares an unsigned BIGINT as a signed number"
+            return {_UNSIGNED: ("long", reason)}
+        return {}
+
+
+class DebeziumSampler(RowSampler):
     """The hooks of ``debezium-json``."""
 
     format: DebeziumJson
@@ -181,39 +206,25 @@ class DebeziumSampler(EnvelopeSampler):
         registry that has it.
         """
         message, primary_key = message_fields(value), tuple(self.key_columns(key))
-        if not has_block(message):
-            registry, connector = self.registry, str(self._connector_in(message) or "")
-            columns = () if registry is None else json_columns(registry, value, headers, connector)
-            return Declaration(REGISTRY_SCHEMA if columns else "", columns, primary_key)
-        return Declaration(
-            SCHEMA_BLOCK,
-            block_columns(message["schema"], self._connector_in(message["payload"])),
-            primary_key,
-        )
+        match message:
+            case {"schema": dict(block), "payload": payload} if "op" not in message:
+                connector = str(self._connector_in(payload) or "")
+                try:
+                    declared = connect_columns(row_schema(block), connector)
+                except SchemaError as error:
+                    raise MalformedMessageError(str(error.args[0]), "$.schema") from None
+                return Declaration(SCHEMA_BLOCK, declared, primary_key)
+        registry, connector = self.registry, str(self._connector_in(message) or "")
+        columns = () if registry is None else json_columns(registry, value, headers, connector)
+        return Declaration(REGISTRY_SCHEMA if columns else "", columns, primary_key)
 
     def _connector_in(self, payload: Any) -> Any:
         return member(member(payload, "source"), "connector")
 
-    def column_notes(
-        self,
-        column: Column,
-        values: ColumnValues,
-        notes: Sequence[str | Question],
-        *,
-        guessed: bool,
-        connectors: Collection[str],
-    ) -> Iterable[str | Question]:
-        """Return the notes with the connector's options that a bare message does not show."""
-        unsigned = may_be_unsigned(connectors)
-        yield from guess_notes(column, values, notes, unsigned=unsigned) if guessed else notes
-        yield from unsigned_notes(column, values) if unsigned else ()
-
     def inferred_options(self, sample: SampleCounts) -> Mapping[str, tuple[Any, str]]:
         """Return the connector's options that the schema blocks show."""
-        return {
-            **unsigned_option(sample),
-            **(dict(block_options(sample)) if sample.sources.keys() - {""} else {}),
-        }
+        declared = dict(block_options(sample)) if sample.sources.keys() - {""} else {}
+        return {**super().inferred_options(sample), **declared}
 
     def evidence(self, record: InspectedRecord) -> Evidence:
         """Return whether the value has a schema block, and whether it is a schema change.
@@ -221,47 +232,6 @@ class DebeziumSampler(EnvelopeSampler):
         Only this format has schema changes.
         """
         return super().evidence(record)._replace(distinctive="ddl" in record.value.fields)
-
-
-def has_block(message: Mapping[str, Any]) -> bool:
-    """Whether a message has a schema block."""
-    return isinstance(message.get("schema"), dict) and "payload" in message and "op" not in message
-
-
-def block_columns(schema: Mapping[str, Any], connector: Any) -> list[DeclaredColumn]:
-    """Return the columns of a schema block.
-
-    Parameters
-    ----------
-    schema : mapping
-    connector : Any
-        The name of the connector, None if unknown; the types of MySQL's connector are named
-        otherwise.
-
-    Raises
-    ------
-    MalformedMessageError
-        When it is not a Connect schema of a row.
-    """
-    try:
-        return connect_columns(row_schema(schema), str(connector or ""))
-    except SchemaError as error:
-        raise MalformedMessageError(str(error.args[0]), "$.schema") from None
-
-
-def unsigned_option(sample: SampleCounts) -> dict[str, tuple[Any, str]]:
-    """Return the option for an unsigned BIGINT if a schema declares one as a signed number."""
-    unsigned = any(
-        _UNSIGNED in each.note for declared in sample.declared.values() for each in declared
-    )
-    return (
-        {_UNSIGNED: ("long", "the schema declares an unsigned BIGINT as a signed number")}
-        if unsigned
-        else {}
-    )
-
-
-_EPOCHS = {"Timestamp", "MicroTimestamp", "NanoTimestamp", "MicroTime"}
 
 
 def block_options(sample: SampleCounts) -> Iterator[tuple[str, tuple[Any, str]]]:
@@ -274,7 +244,9 @@ def block_options(sample: SampleCounts) -> Iterator[tuple[str, tuple[Any, str]]]
         yield "schema_include", (True, f"all {sample.messages} messages have a schema block")
     if _any_starts(source_types, CONNECT + "Decimal"):
         yield "decimal_handling_mode", ("precise", f"{schema} has Connect's Decimal")
-    epochs = not blocks and bool(names & _EPOCHS)
+    epochs = not blocks and bool(
+        names & {"Timestamp", "MicroTimestamp", "NanoTimestamp", "MicroTime"}
+    )
     modes = (
         (_any_starts(source_types, CONNECT + "Time"), "connect", "Connect's Time or Timestamp"),
         (_any_starts(names, "Iso"), "isostring", "Debezium's Iso types"),
@@ -290,41 +262,7 @@ def _any_starts(names: Iterable[str], prefix: str) -> bool:
     return any(name.startswith(prefix) for name in names)
 
 
-def may_be_unsigned(connectors: Collection[str]) -> bool:
-    """Whether the source may have unsigned integers: MySQL, MariaDB, or unknown."""
-    return set(connectors) <= {"", *MYSQL_CONNECTORS}
-
-
-def unsigned_notes(column: Column, values: ColumnValues) -> Iterator[Question]:
-    """Return the note on a signed number that may be an unsigned BIGINT."""
-    if column.type.name == "BIGINT" and values.has_negative_integers:
-        yield _UNSIGNED_NOTE
-
-
-def guess_notes(
-    column: Column, values: ColumnValues, notes: Sequence[str | Question], *, unsigned: bool
-) -> Iterator[str | Question]:
-    """Return the notes on a guessed type, with the connector's options that it depends on.
-
-    Parameters
-    ----------
-    column : Column
-    values : ColumnValues
-    notes : sequence of str or Question
-        Notes that name no option.
-    unsigned : bool
-        Whether the source may have unsigned integers.
-    """
-    named: dict[str | Question, Question] = {DIGITS: _DIGITS_NOTE, BASE64: _BASE64_NOTE}
-    for note in notes:
-        yield named.get(note, note)
-        if note == BASE64 and unsigned and max(values.lengths or (0,)) <= _UNSIGNED_BASE64_LENGTH:
-            yield _UNSIGNED_BASE64_NOTE
-    if column.type.name == "BIGINT" and not values.has_small_integers:
-        yield _EPOCH_NOTE
-
-
-class DebeziumAvroSampler(EnvelopeSampler):
+class DebeziumAvroSampler(RowSampler):
     """The hooks of ``debezium-avro-confluent``."""
 
     format: DebeziumAvro
@@ -340,23 +278,6 @@ class DebeziumAvroSampler(EnvelopeSampler):
     def key_columns(self, key: bytes | None, headers: Headers = ()) -> Mapping[str, Any]:
         """Return the fields of the Kafka key's record."""
         return key_record(self.format.registry, key, headers)
-
-    def column_notes(
-        self,
-        column: Column,
-        values: ColumnValues,
-        notes: Sequence[str | Question],
-        *,
-        guessed: bool,
-        connectors: Collection[str],
-    ) -> Iterable[str | Question]:
-        """Return the notes, and the connector's option for an unsigned BIGINT."""
-        yield from notes
-        yield from unsigned_notes(column, values) if may_be_unsigned(connectors) else ()
-
-    def inferred_options(self, sample: SampleCounts) -> Mapping[str, tuple[Any, str]]:
-        """Return the connector's option for an unsigned BIGINT."""
-        return unsigned_option(sample)
 
 
 # --------------------------------------------------------------------------------------------------

@@ -10,7 +10,7 @@ from decimal import Decimal
 from itertools import chain
 from typing import Any, ClassVar
 
-from cdc_formats.avro.registry_options import RegistryOptions
+from cdc_formats.avro.registry_client import RegistryOptions
 from cdc_formats.decoding.other_messages import is_wrapped_row, other_message
 from cdc_formats.errors import DecodeError, MalformedMessageError
 from cdc_formats.events import Headers, Ignored
@@ -19,7 +19,9 @@ from cdc_formats.formats.dms import USUAL_PREFIX, DmsJson, before_image_names
 from cdc_formats.formats.op import OpJson
 from cdc_formats.formats.sqlserver_ces import unwrapped
 from cdc_formats.formats.upsert.upsert_kafka import UpsertKafka
-from cdc_formats.topics.encodings import (
+from cdc_formats.topics.inference.observed import DIGITS
+from cdc_formats.topics.inference.source_types import STRING, canal_type, jdbc_type
+from cdc_formats.topics.sampler import (
     FRAMED,
     FRAMED_JSON,
     JSON_BLOCK,
@@ -28,18 +30,14 @@ from cdc_formats.topics.encodings import (
     JSON_PAYLOAD,
     JSON_VALUE,
     NULL,
-    listed_names,
-    value_at,
-)
-from cdc_formats.topics.inference.observed import DIGITS
-from cdc_formats.topics.inference.source_types import STRING, canal_type, jdbc_type
-from cdc_formats.topics.sampler import (
     Declaration,
     DeclaredColumn,
     Evidence,
     InspectedRecord,
     SampleCounts,
     Sampler,
+    listed_names,
+    value_at,
 )
 from cdc_formats.values.connect_schema import message_fields
 from cdc_formats.values.json_reader import read_json
@@ -105,9 +103,8 @@ class CockroachdbSampler(Sampler):
             for part in (parts if isinstance(parts, list) and isinstance(row, dict) else ())
         ]
         primary_key = tuple(each[0] for each in names if len(each) == 1)
-        is_certain = len(primary_key) == len(names)
         return Declaration(
-            primary_key=primary_key if is_certain else (),
+            primary_key=primary_key if len(primary_key) == len(names) else (),
             key_source="the columns with the values of the Kafka key",
         )
 
@@ -158,8 +155,12 @@ class SqlserverCesSampler(Sampler):
                     if isinstance(name := value_at(each, ("name",)), str)
                     and isinstance(of := value_at(each, ("type",)), str)
                 ]
-                names = listed_names([value_at(each, ("columnname",)) for each in keys])
-                return Declaration("cols", declared, names, "pkkey")
+                return Declaration(
+                    "cols",
+                    declared,
+                    listed_names([value_at(each, ("columnname",)) for each in keys]),
+                    "pkkey",
+                )
         return Declaration()
 
 
@@ -233,9 +234,23 @@ class CanalSampler(Sampler):
 
     def declaration(self, key: bytes | None, value: bytes, headers: Headers = ()) -> Declaration:
         """Return columns of ``mysqlType``, else ``sqlType``, and the primary key of ``pkNames``."""
-        zoned = self.format.time_zone is not None
-        source, columns = _declared_columns(message_fields(value), zoned=zoned)
-        return super().declaration(key, value)._replace(source=source, columns=columns)
+        declared = super().declaration(key, value)
+        message, zoned = message_fields(value), self.format.time_zone is not None
+        match message:
+            case {"mysqlType": dict(types)}:
+                columns = [
+                    _declared(name, str(text), *canal_type(str(text), zoned=zoned))
+                    for name, text in types.items()
+                ]
+                return declared._replace(source="mysqlType", columns=columns)
+            case {"sqlType": dict(types)}:
+                columns = [
+                    _declared(name, f"java.sql.Types {number}", jdbc_type(number))
+                    for name, number in types.items()
+                    if isinstance(number, int)
+                ]
+                return declared._replace(source="sqlType", columns=columns)
+        return declared
 
 
 class TicdcSampler(CanalSampler):
@@ -301,24 +316,6 @@ def _simple_column(column: Any) -> DeclaredColumn | None:
     return None
 
 
-def _declared_columns(
-    message: Mapping[str, Any], *, zoned: bool
-) -> tuple[str, list[DeclaredColumn]]:
-    mysql, jdbc = message.get("mysqlType"), message.get("sqlType")
-    if isinstance(mysql, dict):
-        return "mysqlType", [
-            _declared(name, str(text), *canal_type(str(text), zoned=zoned))
-            for name, text in mysql.items()
-        ]
-    if isinstance(jdbc, dict):
-        numbers = {name: number for name, number in jdbc.items() if isinstance(number, int)}
-        return "sqlType", [
-            _declared(name, f"java.sql.Types {number}", jdbc_type(number))
-            for name, number in numbers.items()
-        ]
-    return "", []
-
-
 def _declared(
     name: str, source_type: str, sql_type: SqlType | None, note: str = ""
 ) -> DeclaredColumn:
@@ -329,19 +326,22 @@ def _declared(
 # Samples of rows in JSON with an operation: its field, its codes, and the fields with the rows.
 
 _Path = tuple[str, ...]
-_WORDS = {
-    "+I": "+i i c r ins insert inserted create created add added read refresh load snapshot",
-    "-U": "-u b ub update_before update_preimage before_update",
-    "+U": (
-        "+u u ua upd update updated modify modified upsert update_after update_postimage "
-        "after_update"
-    ),
-    "-D": "-d d del delete deleted remove removed",
+_CODES = {
+    word: kind
+    for kind, words in (
+        {
+            "+I": "+i i c r ins insert inserted create created add added read refresh load snapshot",
+            "-U": "-u b ub update_before update_preimage before_update",
+            "+U": (
+                "+u u ua upd update updated modify modified upsert update_after update_postimage "
+                "after_update"
+            ),
+            "-D": "-d d del delete deleted remove removed",
+        }
+    ).items()
+    for word in words.split()
 }
-_CODES = {word: kind for kind, words in _WORDS.items() for word in words.split()}
 """The row kind of an operation in lower case, whose meaning is the same in all tools."""
-_NUMBERED = {"1": "-D", "2": "+I", "3": "-U", "4": "+U"}
-"""SQL Server's operations, in the column ``__$operation`` of its change tables."""
 _FIVETRAN, _SQL_SERVER = "_fivetran_deleted", "__$operation"
 _OPERATIONS: tuple[str, ...] = (
     "op",
@@ -362,11 +362,6 @@ _OF_OBJECTS = ("type", "eventtype", "action", "kind")
 """Names of an operation only next to a field with the row: in a row they are ordinary columns."""
 _ROWS = ("after", "data", "row", "new", "record", "values", "newrow")
 _BEFORES = ("before", "beforedata", "beforeimage", "old", "olddata", "oldrow", "previous")
-_PREFIXES = ("before_", "before.", "old_", "old.", "prev_", "previous_", "BI_")
-_POSITIONS = ("changesequence",)
-"""Names of positions that are documented to grow with the log."""
-_MOST_DEEP = 3
-_LEAST_SHARE = 0.9
 
 
 class OpSampler(Sampler):
@@ -494,7 +489,7 @@ def _paths(value: Mapping[str, Any], outer: _Path = ()) -> Iterator[_Path]:
             yield (*outer, name)
         elif (
             isinstance(member, dict)
-            and len(outer) + 1 < _MOST_DEEP
+            and len(outer) + 1 < 3
             and _spelled(name) not in (*_ROWS, *_BEFORES)
         ):
             yield from _paths(member, (*outer, name))
@@ -518,12 +513,12 @@ def _codes_at(path: _Path, values: Sequence[Mapping[str, Any]]) -> dict[str, str
     )
     meanings: Mapping[str, str] = {
         _FIVETRAN: {"true": "-D", "false": "+U"},
-        _SQL_SERVER: _NUMBERED,
+        _SQL_SERVER: {"1": "-D", "2": "+I", "3": "-U", "4": "+U"},
     }.get(path[-1], _CODES)
     codes = {code: meanings[code.lower()] for code in counts if code.lower() in meanings}
     return (
         dict(sorted(codes.items()))
-        if sum(counts[code] for code in codes) >= _LEAST_SHARE * len(values) > 0
+        if sum(counts[code] for code in codes) >= 0.9 * len(values) > 0
         else {}
     )
 
@@ -572,7 +567,12 @@ def _row_options(
     images = [image for value in values if isinstance(image := value_at(value, row), dict)]
     pairs = [(image, name) for image in images for name in image]
     prefix = next(
-        (each for each in _PREFIXES if any(f"{each}{name}" in image for image, name in pairs)), ""
+        (
+            each
+            for each in ("before_", "before.", "old_", "old.", "prev_", "previous_", "BI_")
+            if any(f"{each}{name}" in image for image, name in pairs)
+        ),
+        "",
     )
     return options | ({"before_prefix": prefix} if prefix else {})
 
@@ -583,7 +583,7 @@ def _position_option(path: _Path, values: Sequence[Mapping[str, Any]]) -> dict[s
         name
         for value in values
         for name in value_at(value, path[:-1]) or ()
-        if _spelled(name) in _POSITIONS
+        if _spelled(name) in ("changesequence",)
     }
     return {"position_field": ".".join((*path[:-1], *names))} if len(names) == 1 else {}
 
@@ -592,7 +592,6 @@ def _position_option(path: _Path, values: Sequence[Mapping[str, Any]]) -> dict[s
 # Samples of upsert-kafka: the formats of its key and value, and columns of registry schemas.
 
 _REGISTRY = {option.name for option in fields(RegistryOptions)}
-_OF_REGISTRY = {*FRAMED, *FRAMED_JSON}
 _URL = "avro_confluent_url"
 _DEFAULTS = {option.name: option.default for option in fields(UpsertKafka)}
 _KEY_FORMATS: dict[str | None, str] = {
@@ -621,19 +620,15 @@ class UpsertKafkaSampler(Sampler):
             return Declaration(primary_key=primary_key)
         columns = record_columns(format.registry, "value", value, headers)
         names = {each.column.name for each in columns}
-        of_key = self._of_key(key if primary_key else None, headers)
-        only_in_key = [each for each in of_key if each.column.name not in names]
-        return Declaration(REGISTRY_SCHEMA, [*only_in_key, *columns], primary_key)
-
-    def _of_key(self, key: bytes | None, headers: Headers) -> list[DeclaredColumn]:
-        """Return the columns of an Avro key, with the prefix of the row's columns."""
-        if not key or self.format.key_format != "avro-confluent":
-            return []
-        prefix = self.format.key_fields_prefix
-        return [
-            each._replace(column=replace(each.column, name=prefix + each.column.name))
-            for each in record_columns(self.format.registry, "key", key, headers)
-        ]
+        of_key: Sequence[DeclaredColumn] = ()
+        if key and primary_key and format.key_format == "avro-confluent":
+            prefix = format.key_fields_prefix
+            of_key = [
+                each._replace(column=replace(each.column, name=prefix + each.column.name))
+                for each in record_columns(format.registry, "key", key, headers)
+                if prefix + each.column.name not in names
+            ]
+        return Declaration(REGISTRY_SCHEMA, [*of_key, *columns], primary_key)
 
     def key_columns(self, key: bytes | None, headers: Headers = ()) -> Mapping[str, Any]:
         """Return the fields of a JSON or Avro key, with the prefix of the row's columns."""
@@ -655,10 +650,16 @@ class UpsertKafkaSampler(Sampler):
         """Return the formats of key and value; registry options without a prefix apply to both."""
         values = [each.value.encoding for each in records]
         key, value = _most(each.key.encoding for each in records), _most(values)
-        named = _REGISTRY.intersection(options) if {key, value} & _OF_REGISTRY else ()
+        numbers = [
+            isinstance(each.key.value, (int, Decimal))
+            for each in records
+            if each.key.encoding == JSON_VALUE
+        ]
+        named = _REGISTRY.intersection(options) if {key, value} & {*FRAMED, *FRAMED_JSON} else ()
         detected = {
             **{f"avro_confluent_{name}": options[name] for name in named},
-            "key_format": _KEY_FORMATS.get(key) or ("csv" if _are_numbers(records) else "raw"),
+            "key_format": _KEY_FORMATS.get(key)
+            or ("csv" if 2 * sum(numbers) > len(records) else "raw"),
             "value_format": "avro-confluent" if value in FRAMED else "json",
             "value_fields_include": "EXCEPT_KEY" if _are_apart(records) else "ALL",
             "json_null": "delete" if JSON_NULL in values else "fail",
@@ -678,12 +679,6 @@ class UpsertKafkaSampler(Sampler):
             if record.key.encoding == NULL
             else None
         )
-
-
-def _are_numbers(records: Sequence[InspectedRecord]) -> bool:
-    """Return whether most Kafka keys are numbers in JSON."""
-    keys = [each.key.value for each in records if each.key.encoding == JSON_VALUE]
-    return 2 * sum(isinstance(key, (int, Decimal)) for key in keys) > len(records)
 
 
 def _are_apart(records: Sequence[InspectedRecord]) -> bool:

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import msgspec
 import pyarrow.compute as pc
 
-from cdc_formats.avro.reader import AvroSchema
+from cdc_formats.avro.records import AvroSchema
 from cdc_formats.decoding.envelope import Envelope, TableFilter
 from cdc_formats.decoding.rows import RowConverter
 from cdc_formats.errors import DecodeError

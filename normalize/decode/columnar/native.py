@@ -25,10 +25,9 @@ from cdc_formats.decoding.envelope import Envelope
 from cdc_formats.decoding.rows import RowConverter
 from cdc_formats.errors import DecodeError
 from cdc_formats.events import RowKind
-from cdc_formats.values.handling import Handling
 from cdc_formats.values.json_reader import batch_reader, fields_of
 from cdc_formats.values.numbers import INTEGER_BITS
-from cdc_formats.values.schema import SqlType
+from cdc_formats.values.schema import Handling, SqlType
 from cdc_formats.values.text import TEXT_TYPES
 from cdc_formats.values.times import TIMESTAMP_TYPES, epoch_unit
 from cdc_formats.values.types import placeholder_forms
@@ -342,15 +341,14 @@ def _array(
 
 def _is_known(plan: DecodePlan, envelope: Envelope) -> bool:
     """Whether it can decode the plan, and messages with this envelope."""
-    images, together, framing = envelope.images, envelope.columnar, envelope.framing
-    return not any(
+    images = envelope.images
+    return envelope.has_row_field and not any(
         (
             plan.key_metadata,
-            framing.frame or envelope.keys.shape is not None or envelope.operation_header,
-            images.columns is not None or images.before_prefix,
+            images.columns is not None,
             # It leaves a delete without its array to Python.
             images.deleted_in_either and images.many == "one",
-            together.message is not None or not envelope.after or len(envelope.operation) != 1,
+            len(envelope.operation) != 1,
             not all(isinstance(text, str) for text in envelope.kinds),
             not all(map(envelope.attributes.get, plan.identity.columns)),
         )

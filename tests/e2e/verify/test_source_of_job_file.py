@@ -7,8 +7,8 @@ import yaml
 
 from cdc_cli.job_text import JobTarget, TargetKind, job_text
 from cdc_cli.source import with_source
-from cdc_formats.topics.encodings import SampledRecord
 from cdc_formats.topics.profile import profile_records
+from cdc_formats.topics.sampler import SampledRecord
 from normalize import TableOptions
 from tests.support.databases import debezium
 from tests.support.sinking import table_name

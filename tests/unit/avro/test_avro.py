@@ -14,21 +14,22 @@ import pytest
 from hypothesis import HealthCheck, given, settings, strategies as st
 
 from cdc_formats import columns
-from cdc_formats.avro.reader import (
+from cdc_formats.avro.records import (
     AvroSchema,
+    avro_bytes,
+    avro_writer,
     column_converter,
     plain,
+    record_schema,
     row_converter,
     without_logical_types,
 )
-from cdc_formats.avro.writer import avro_bytes, avro_writer, record_schema
 from cdc_formats.encoding import RowWriter
 from cdc_formats.errors import (
     DecodeError,
     WriterSchemaError,
 )
-from cdc_formats.values.handling import Handling, null_or
-from cdc_formats.values.schema import TYPE_NAMES, SqlType
+from cdc_formats.values.schema import TYPE_NAMES, Handling, SqlType, null_or
 from tests.support.avro import schemas, written
 from tests.support.error_texts import error_test, text_test
 from tests.support.examples import examples

@@ -19,8 +19,8 @@ from confluent_kafka.schema_registry import Schema, SchemaReference
 
 from cdc_formats import Change, Decoder, RowKind, get_format
 from cdc_formats.avro.confluent_client import MOST_ANSWER_BYTES, configuration
+from cdc_formats.avro.records import avro_bytes
 from cdc_formats.avro.schema_registry import Registry, framed, unframed
-from cdc_formats.avro.writer import avro_bytes
 from cdc_formats.errors import (
     FormatOptionError,
     MissingDependencyError,
@@ -30,7 +30,7 @@ from cdc_formats.errors import (
 from cdc_formats.events import KeyValue
 from cdc_formats.topics.inference import infer_schema, infer_subject
 from cdc_formats.topics.profile import profile_records
-from cdc_formats.values.frames import MOST_CONTENT_BYTES, GlueVersion
+from cdc_formats.values.json_reader import MOST_CONTENT_BYTES, GlueVersion
 from tests.support.both_decoders import differences, odd_places, source_of
 from tests.support.error_texts import error_test, text_test
 from tests.support.samples import sample

@@ -33,12 +33,10 @@ FORBIDDEN = {
     "locale",
 }
 EXTRAS = {
-    "avro/reader.py": {"fastavro"},
+    "avro/records.py": {"fastavro"},
     "avro/confluent_client.py": {"confluent_kafka"},
     "avro/glue_client.py": {"boto3", "botocore"},
-    "avro/registry_client.py": {"threading", "time"},
-    "avro/registry_options.py": {"urllib"},
-    "avro/writer.py": {"fastavro"},
+    "avro/registry_client.py": {"threading", "time", "urllib"},
     "message_format.py": {"jsonschema", "referencing"},
     "topics/kafka.py": {"time"},
     "topics/profile/terminal.py": {"rich"},
@@ -138,7 +136,7 @@ def test_samplers_of_json_need_no_package_of_an_extra() -> None:
         "import sys\n"
         "for name in ('fastavro', 'polars', 'confluent_kafka', 'pyspark', 'pandas'):\n"
         "    sys.modules[name] = None\n"
-        "from cdc_formats.registry import format_class, list_formats\n"
+        "from cdc_formats.format import format_class, list_formats\n"
         "from cdc_formats.topics.sampler import sampler_class\n"
         "names = [each for each in list_formats() if 'avro' not in each]\n"
         "print([sampler_class(format_class(each)).__name__ for each in names])\n"
@@ -221,7 +219,7 @@ room belongs to it. The room `cdc_formats` has the modules of the package that a
 LAYERS = (
     ("errors", "values"),
     ("decoding", "avro", "events", "fold"),
-    ("message_format", "decoder", "format", "registry", "encoding"),
+    ("message_format", "decoder", "format", "encoding"),
     ("formats",),
     ("topics",),
     ("testing",),

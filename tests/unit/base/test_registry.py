@@ -11,13 +11,13 @@ from pathlib import Path
 import pytest
 
 import cdc_formats
-from cdc_formats import Event, Format, get_format, list_formats, register_format, registry
+from cdc_formats import Event, Format, get_format, list_formats, register_format
 from cdc_formats.errors import (
     AmbiguousFormatError,
     MissingDependencyError,
     UnknownFormatError,
 )
-from cdc_formats.registry import BUILT_IN, GROUP
+from cdc_formats.format import BUILT_IN, GROUP, claims_of
 from tests.support.distributions import install
 from tests.support.error_texts import error_test
 
@@ -141,7 +141,7 @@ def test_one_class_that_is_installed_twice_is_not_ambiguous(site: Path) -> None:
 
 def test_a_package_that_claims_a_built_in_name_wins_or_is_ambiguous(site: Path) -> None:
     install(site, {"canal-json": "acme_five:Installed"}, "acme6", {"acme_five": CODE})
-    claims = registry.claims_of("canal-json")
+    claims = claims_of("canal-json")
     assert "acme_five:Installed" in claims
     if len(claims) > 1:  # if the package's own distribution is installed
         with pytest.raises(AmbiguousFormatError):

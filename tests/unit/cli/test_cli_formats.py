@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from cdc_cli.formats import manual, option_groups
-from cdc_formats.registry import BUILT_IN, format_class
+from cdc_formats.format import BUILT_IN, format_class
 from tests.support.commands import Terminal, cdc, quick
 from tests.support.distributions import install
 

@@ -10,8 +10,8 @@ import yaml
 from cdc_cli.job_text import JobTarget, TargetKind, job_text
 from cdc_formats import get_format
 from cdc_formats.errors import ArgumentError
-from cdc_formats.topics.encodings import SampledRecord
 from cdc_formats.topics.profile import TopicProfile, profile_records
+from cdc_formats.topics.sampler import SampledRecord
 from normalize import IcebergDatabase, JdbcDatabase
 from normalize.run import Job, read_job
 from normalize.tables.schema import decide

@@ -29,13 +29,12 @@ from cdc_formats.encoding import pair_updates
 from cdc_formats.errors import EncodeError, SchemaError
 from cdc_formats.formats.canal import CanalJson
 from cdc_formats.formats.changelog import ChangelogJson
-from cdc_formats.formats.debezium.envelope import UNAVAILABLE_VALUE_PLACEHOLDER
-from cdc_formats.formats.debezium.json import DebeziumJson
+from cdc_formats.formats.debezium.json import UNAVAILABLE_VALUE_PLACEHOLDER, DebeziumJson
 from cdc_formats.formats.maxwell import MaxwellJson
 from cdc_formats.formats.ogg import OggJson
 from cdc_formats.testing import Vector, check_encoder
-from cdc_formats.values.handling import BINARY_MODES, DECIMAL_MODES, TIME_MODES
 from cdc_formats.values.numbers import decimal_text
+from cdc_formats.values.schema import BINARY_MODES, DECIMAL_MODES, TIME_MODES
 from tests.support.error_texts import error_test, text_test
 from tests.support.examples import examples
 from tests.support.writing import written

@@ -7,8 +7,7 @@ from functools import partial
 import pytest
 
 from cdc_formats import ChangelogMode, RowKind, get_format
-from cdc_formats.formats.debezium.envelope import SCHEMAS_KEPT
-from cdc_formats.formats.debezium.json import DebeziumJson
+from cdc_formats.formats.debezium.json import SCHEMAS_KEPT, DebeziumJson
 from normalize.decode.plan import needed_columns
 from tests.support.both_decoders import source_of
 from tests.support.error_texts import error_test, text_test

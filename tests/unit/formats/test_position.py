@@ -12,11 +12,11 @@ from hypothesis import given, strategies as st
 
 from cdc_formats import ChangelogMode, Event, Format, get_format
 from cdc_formats.events import Position
+from cdc_formats.format import BUILT_IN
 from cdc_formats.formats.debezium.position import position_of
 from cdc_formats.formats.maxwell import MaxwellJson
 from cdc_formats.formats.ogg import trail_position
 from cdc_formats.formats.ticdc import commit_position
-from cdc_formats.registry import BUILT_IN
 from tests.support.error_texts import error_test, text_test
 from tests.support.samples import recorded
 

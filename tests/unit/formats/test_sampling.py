@@ -19,9 +19,9 @@ from cdc_formats import (
     Format,
     MetadataColumn,
     SqlType,
+    get_format,
     read_object,
     register_format,
-    registry,
 )
 from cdc_formats.errors import (
     ArgumentError,
@@ -258,7 +258,7 @@ def test_a_sampler_that_cannot_be_loaded_is_named_and_hides_no_other_format(path
         (UnknownFormatError, MissingDependencyError),
         match=f"the sampler of 'lost-json' .*{path.partition(':')[0]}",
     ):
-        sampler_of(registry.get_format("lost-json"))
+        sampler_of(get_format("lost-json"))
     result = profile(message(1), message(2))
     assert result.format == "till-json"
     assert "the sampler of 'lost-json'" in next(

@@ -11,8 +11,8 @@ from uuid import UUID
 import pytest
 
 from cdc_formats import get_format
+from cdc_formats.avro.records import avro_bytes
 from cdc_formats.avro.schema_registry import framed
-from cdc_formats.avro.writer import avro_bytes
 from cdc_formats.errors import SchemaRegistryError
 from cdc_formats.values.connect_schema import EPOCH_UNITS
 from cdc_formats.values.times import LOGICAL_TIMES

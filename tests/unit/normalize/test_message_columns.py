@@ -11,10 +11,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings, strategies as st
 
 from cdc_formats import columns
-from cdc_formats.avro.reader import AvroSchema
+from cdc_formats.avro.records import AvroSchema
 from cdc_formats.errors import DecodeError
-from cdc_formats.values.handling import ConversionError, Handling
-from cdc_formats.values.schema import ABSENT
+from cdc_formats.values.schema import ABSENT, ConversionError, Handling
 from cdc_formats.values.types import converter
 from normalize.core.arrow import to_stored
 from normalize.core.message_columns import MessageColumn

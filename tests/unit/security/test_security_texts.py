@@ -23,8 +23,8 @@ from cdc_formats.errors import (
     SchemaRegistryError,
     printable,
 )
+from cdc_formats.format import BUILT_IN
 from cdc_formats.message_format import json_schema_of
-from cdc_formats.registry import BUILT_IN
 from cdc_formats.topics.inference import infer_schema
 from normalize import ChangelogNormalize, DeadLetter
 from normalize.api import explain_changelog

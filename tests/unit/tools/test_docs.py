@@ -22,7 +22,7 @@ import pytest
 import cdc_formats
 import normalize
 from cdc_formats.errors import ChangelogError
-from cdc_formats.registry import BUILT_IN, get_format
+from cdc_formats.format import BUILT_IN, get_format
 from tests.support.pages import NOT_PROVIDED, PAGES, PROVIDED, blocks
 from tests.support.paths import REPOSITORY
 from tests.support.public_names import PUBLIC

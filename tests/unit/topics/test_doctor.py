@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from cdc_formats.errors import ArgumentError
-from cdc_formats.topics.encodings import SampledRecord
 from cdc_formats.topics.profile.doctor import FAULTS, diagnose
+from cdc_formats.topics.sampler import SampledRecord
 from tests.support.paths import REPOSITORY
 from tests.support.samples import messages, recorded, sample
 

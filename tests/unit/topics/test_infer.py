@@ -11,15 +11,14 @@ import pytest
 from confluent_kafka.schema_registry import Schema
 
 from cdc_formats import Event, Format, columns, read_object
-from cdc_formats.avro.reader import AvroSchema
+from cdc_formats.avro.records import AvroSchema
 from cdc_formats.avro.schema_registry import Registry
 from cdc_formats.errors import (
     DecodeError,
     InferenceError,
 )
-from cdc_formats.registry import get_format
+from cdc_formats.format import get_format
 from cdc_formats.testing import damaged
-from cdc_formats.topics.encodings import SampledRecord
 from cdc_formats.topics.inference import InferredSchema, infer_schema, infer_subject
 from cdc_formats.topics.inference.source_types import (
     avro_columns,
@@ -28,6 +27,7 @@ from cdc_formats.topics.inference.source_types import (
     jdbc_type,
 )
 from cdc_formats.topics.profile import profile_records
+from cdc_formats.topics.sampler import SampledRecord
 from cdc_formats.values.connect_schema import CONNECT
 from tests.support.error_texts import error_test, text_test
 from tests.support.paths import TOPICS

@@ -10,8 +10,8 @@ import pytest
 from cdc_formats.errors import ArgumentError
 from cdc_formats.formats.debezium.json import DebeziumJson
 from cdc_formats.formats.upsert.upsert_kafka import UpsertKafka
-from cdc_formats.topics.encodings import SampledRecord
 from cdc_formats.topics.profile import Partition, Sizes, TopicProfile, profile_records
+from cdc_formats.topics.sampler import SampledRecord
 from tests.support.error_texts import error_test
 from tests.support.samples import call_of, messages, recorded, sample
 

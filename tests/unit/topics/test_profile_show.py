@@ -16,11 +16,11 @@ import pytest
 from hypothesis import given, settings, strategies as st
 from rich.console import Console
 
-from cdc_formats import Event, Format, Ignored, read_object, registry
+from cdc_formats import Event, Format, Ignored, read_object, register_format
 from cdc_formats.errors import MissingFieldError, printable
-from cdc_formats.topics.encodings import SampledRecord
 from cdc_formats.topics.profile import TopicProfile, profile_records
 from cdc_formats.topics.profile.terminal import tracked
+from cdc_formats.topics.sampler import SampledRecord
 from tests.support.databases import debezium
 from tests.support.error_texts import error_test
 from tests.support.examples import examples
@@ -332,12 +332,12 @@ class Unmakeable(Format):
 @pytest.fixture
 def other_formats(no_other_formats: None) -> None:
     for each in (Acme, Broken, Unmakeable):
-        registry.register_format(each)
+        register_format(each)
 
 
 SAMPLED = """
 from cdc_formats.errors import MissingDependencyError
-from cdc_formats.topics.encodings import SampledRecord
+from cdc_formats.topics.sampler import SampledRecord
 from cdc_formats.topics.profile import profile_records
 def profile(*values):
     return profile_records([SampledRecord('t', 0, at, 0, b'{"id":%d}' % at, value, ()) for at, value in enumerate(values)], topic='t')

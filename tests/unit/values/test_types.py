@@ -16,11 +16,10 @@ from hypothesis import given, settings, strategies as st
 
 from cdc_formats import ABSENT, Column, Handling, columns, get_format, to_ddl
 from cdc_formats.decoding.rows import RowConverter, undeclared
-from cdc_formats.values.handling import ConversionError
 from cdc_formats.values.json_reader import read_json
 from cdc_formats.values.nested import NESTED_TYPES
 from cdc_formats.values.numbers import INTEGER_BITS, decimal_text, shortest
-from cdc_formats.values.schema import TYPE_NAMES, SqlType, backquoted, name_parts
+from cdc_formats.values.schema import TYPE_NAMES, ConversionError, SqlType, backquoted, name_parts
 from cdc_formats.values.times import epoch_unit
 from cdc_formats.values.types import TYPES, converter, cuts, holds, wider
 from tests.support.error_texts import error_test, text_test

@@ -22,7 +22,7 @@ from cdc_formats import (
     read_object,
     to_python,
 )
-from cdc_formats.avro.reader import AvroSchema, row_converter
+from cdc_formats.avro.records import AvroSchema, row_converter
 from cdc_formats.encoding import RowWriter, pair_updates
 from cdc_formats.values.equality import equal, row_unifier, sorted_entries, unifier
 from cdc_formats.values.json_reader import json_bytes, json_text

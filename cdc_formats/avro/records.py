@@ -1,4 +1,4 @@
-"""Conversion of Avro values to the canonical values of declared columns.
+"""Conversion of Avro values to the canonical values of declared columns, and back.
 
 fastavro reads the Avro values with the writer's schema.
 
@@ -47,15 +47,24 @@ from typing import Any, Literal
 from uuid import UUID
 
 from cdc_formats.decoding.rows import RowConverter
-from cdc_formats.errors import MalformedMessageError, WriterSchemaError
+from cdc_formats.errors import MalformedMessageError, SchemaError, WriterSchemaError
 from cdc_formats.values.binary import UNDECLARED_BINARY
 from cdc_formats.values.connect_schema import CONNECT, EPOCH_UNITS
 from cdc_formats.values.equality import sorted_entries
-from cdc_formats.values.handling import Converter, Handling, null_or, refuse, same
 from cdc_formats.values.json_reader import json_text
-from cdc_formats.values.nested import nested_converter
-from cdc_formats.values.numbers import INTEGER_BITS, decimal_text, scaled, shortest
-from cdc_formats.values.schema import ABSENT, Column, SqlType
+from cdc_formats.values.nested import NESTED_TYPES, nested_converter, nested_writer
+from cdc_formats.values.numbers import INTEGER_BITS, decimal_text, scaled, shortest, unscaled_bytes
+from cdc_formats.values.schema import (
+    ABSENT,
+    Column,
+    Converter,
+    Handling,
+    SqlType,
+    null_or,
+    quote,
+    refuse,
+    same,
+)
 from cdc_formats.values.text import TEXT_TYPES
 from cdc_formats.values.times import (
     EPOCH_TYPES,
@@ -65,8 +74,9 @@ from cdc_formats.values.times import (
     MOST_STAMP,
     TIMESTAMP_TYPES,
     TYPES as TIMES,
+    unit_of_precision,
 )
-from cdc_formats.values.types import canonical_placeholder, converter
+from cdc_formats.values.types import canonical_placeholder, converter, without_placeholder
 
 Type = Mapping[str, Any]
 """A type of a schema as `AvroSchema.resolve` gives it: ``type`` is its name, also for the schema's
@@ -143,8 +153,9 @@ class AvroSchema:
             # A record of one field has the same bytes as the field, and can be parsed with its
             # named types for any type of the field.
             fields = [{"name": "value", "type": without_logical_types(schema)}]
-            alone = {"type": "record", "name": "cdc_formats.Alone", "fields": fields}
-            self._raw = parse_schema(alone, raw_names)
+            self._raw = parse_schema(
+                {"type": "record", "name": "cdc_formats.Alone", "fields": fields}, raw_names
+            )
         except WriterSchemaError:
             raise
         except (SchemaParseException, ValueError, KeyError, TypeError, RecursionError) as error:
@@ -164,8 +175,19 @@ class AvroSchema:
         stream = BytesIO(data)
         try:
             record: Any = self._read(stream, self._raw, None)
+        except UnicodeDecodeError as error:
+            raise MalformedMessageError(
+                f"not Avro of this schema: a string is not UTF-8 ({error.reason} at its byte "
+                f"{error.start})"
+            ) from None
+        except (EOFError, struct.error):
+            raise MalformedMessageError(
+                "not Avro of this schema: the bytes end before the value does"
+            ) from None
         except _FAILURES as error:
-            raise _malformed(error) from None
+            raise MalformedMessageError(
+                f"not Avro of this schema: {type(error).__name__}"
+            ) from None
         if stream.tell() != len(data):
             raise MalformedMessageError(
                 f"{len(data) - stream.tell()} bytes are left over after the Avro of this schema"
@@ -268,17 +290,6 @@ class AvroSchema:
         return weight
 
 
-def _malformed(error: Exception) -> MalformedMessageError:
-    if isinstance(error, UnicodeDecodeError):
-        return MalformedMessageError(
-            f"not Avro of this schema: a string is not UTF-8 ({error.reason} at its byte "
-            f"{error.start})"
-        )
-    if isinstance(error, (EOFError, struct.error)):
-        return MalformedMessageError("not Avro of this schema: the bytes end before the value does")
-    return MalformedMessageError(f"not Avro of this schema: {type(error).__name__}")
-
-
 def without_logical_types(avro: Any) -> Any:
     """Return the schema without logical types: its values are plain numbers and bytes."""
     if isinstance(avro, dict):
@@ -319,14 +330,12 @@ def plain(schema: AvroSchema, avro: Type) -> Converter:
 def _plain_record(schema: AvroSchema, record: Type) -> Converter:
     # Compile once for each name: a type that occurs twice on each of 20 levels would be compiled a
     # million times.
-    made = schema.plain_records.get(record["name"])
-    if made is not None:
-        return made
-    fields = {name: null_or(plain(schema, of)) for name, of in schema.fields(record).items()}
-    made = schema.plain_records[record["name"]] = lambda values: {
-        name: to(values[name]) for name, to in fields.items()
-    }
-    return made
+    if record["name"] not in schema.plain_records:
+        fields = {name: null_or(plain(schema, of)) for name, of in schema.fields(record).items()}
+        schema.plain_records[record["name"]] = lambda values: {
+            name: to(values[name]) for name, to in fields.items()
+        }
+    return schema.plain_records[record["name"]]
 
 
 def _union(schema: AvroSchema, union: Type, of: Callable[[Type], Converter]) -> Converter:
@@ -545,8 +554,7 @@ def _of_integer(avro: Type, sql_type: SqlType, handling: Handling) -> Converter 
         return _refuser(sql_type, "it is a time, not a date")
     to = converter(sql_type, replace(handling, decimal="string", time="isostring", epoch_unit=unit))
     # Some nanoseconds are no time (PostgreSQL's infinities).
-    fast = sql_type.name in TIMESTAMP_TYPES and unit in ("ms", "us")
-    return _of_stamp(to, unit) if fast and unit else to
+    return _of_stamp(to, unit) if sql_type.name in TIMESTAMP_TYPES and unit in ("ms", "us") else to
 
 
 def _of_stamp(to: Converter, unit: str) -> Converter:
@@ -584,7 +592,7 @@ def _of_bytes(avro: Type, sql_type: SqlType, handling: Handling) -> Converter | 
     if avro["type"] == "fixed" and avro.get("logicalType") == "duration" and avro["size"] == 12:
 
         def convert(raw: bytes) -> int:
-            months, days, millis = _DURATION.unpack(raw)
+            months, days, millis = struct.unpack("<III", raw)
             micros: int = (days * 86_400_000 + millis) * 1000
             if months:
                 raise refuse(sql_type, f"{months} months", "a month has no length")
@@ -631,9 +639,6 @@ def _of_decimal(sql_type: SqlType, handling: Handling) -> Converter:
     return converter(sql_type, handling)
 
 
-_DURATION = struct.Struct("<III")
-
-
 def _of_text(avro: Type, sql_type: SqlType, handling: Handling) -> Converter | None:
     if sql_type.name in TEXT_TYPES:
         return None
@@ -651,3 +656,168 @@ _LEAVES: dict[str, Callable[[Type, SqlType, Handling], Converter | None]] = {
     **dict.fromkeys(("bytes", "fixed"), _of_bytes),
 }
 """By the name of a type; all others are text."""
+
+
+# --------------------------------------------------------------------------------------------------
+# Avro schemas of columns, like those of Flink's AvroSchemaConverter, and rows encoded with them.
+#
+# The schema is Flink's with ``timestamp_mapping.legacy=false``: TIMESTAMP is an instant
+# (``timestamp-millis``, ``-micros`` or ``-nanos`` by its precision, without one microseconds),
+# TIMESTAMP_NTZ a ``local-timestamp-*``; TIME beyond milliseconds is ``time-micros``, and an INTERVAL
+# DAY TO SECOND Debezium's MicroDuration (Flink refuses both). A column that may be NULL is a union
+# of null and its type.
+
+
+RECORD = "org.apache.flink.avro.generated.record"
+"""The name of a row's record, as in Flink."""
+
+_PLAIN = {
+    "BOOLEAN": "boolean",
+    "TINYINT": "int",
+    "SMALLINT": "int",
+    "INT": "int",
+    "BIGINT": "long",
+    "FLOAT": "float",
+    "DOUBLE": "double",
+    **dict.fromkeys((*TEXT_TYPES, "VARIANT"), "string"),
+    "BINARY": "bytes",
+}
+_LOGICAL: dict[tuple[str, str], str] = {
+    (sql_type.name, unit): name for name, (sql_type, unit) in LOGICAL_TIMES.items()
+}
+_TIMES = {name for name, _ in _LOGICAL}
+
+
+def record_schema(columns: Sequence[Column], name: str = RECORD) -> dict[str, Any]:
+    """Return the Avro schema of a row.
+
+    Parameters
+    ----------
+    columns : sequence of Column
+    name : str
+        The record's name.
+
+    Raises
+    ------
+    SchemaError
+        When a column has no Avro type, or its name is not valid in Avro.
+    """
+    fields = []
+    for column in columns:
+        if not re.fullmatch("[A-Za-z_][A-Za-z0-9_]*", column.name):
+            raise SchemaError(
+                f"{quote(column.name)} is not a valid Avro name: use only ASCII letters, digits "
+                "and `_`"
+            )
+        avro = _type(column.type, f"{name}_{column.name}")
+        optional = {"type": ["null", avro], "default": None}
+        fields.append({"name": column.name, **(optional if column.nullable else {"type": avro})})
+    return {"type": "record", "name": name, "fields": fields}
+
+
+def _type(sql_type: SqlType, name: str) -> Any:
+    if sql_type.name in _PLAIN:
+        return _PLAIN[sql_type.name]
+    if sql_type.name == "DECIMAL":
+        return {
+            "type": "bytes",
+            "logicalType": "decimal",
+            "precision": sql_type.precision,
+            "scale": sql_type.scale,
+        }
+    if sql_type.name == "DATE":
+        return {"type": "int", "logicalType": "date"}
+    if sql_type.name in _TIMES:
+        logical = _LOGICAL[sql_type.name, _unit(sql_type)]
+        return {"type": "int" if logical == "time-millis" else "long", "logicalType": logical}
+    if sql_type.name == "INTERVAL DAY TO SECOND":
+        return {"type": "long", "connect.name": "io.debezium.time.MicroDuration"}
+    if sql_type.name == "STRUCT":
+        return record_schema(sql_type.fields, name)
+    if sql_type.name == "MAP" and sql_type.fields[0].type.name not in TEXT_TYPES:
+        raise SchemaError(
+            f"{sql_type} cannot be written as Avro: the key of a map must be a STRING"
+        )
+    inner = sql_type.fields[-1]
+    avro = _type(inner.type, name)
+    part = ["null", avro] if inner.nullable else avro
+    return (
+        {"type": "array", "items": part}
+        if sql_type.name == "ARRAY"
+        else {"type": "map", "values": part}
+    )
+
+
+def _unit(sql_type: SqlType) -> str:
+    return unit_of_precision(6 if sql_type.precision is None else sql_type.precision)
+
+
+def avro_writer(sql_type: SqlType, handling: Handling) -> Converter | None:
+    """Return the function from a canonical value (never None) to fastavro's for `record_schema`.
+
+    It is for `encoding.RowWriter`, instead of `types.writer`.
+
+    Parameters
+    ----------
+    sql_type : SqlType
+    handling : Handling
+        Only its placeholder: a value that equals it is an error.
+
+    Returns
+    -------
+    callable or None
+        None if the canonical value is also fastavro's.
+    """
+    write, form = _writer(sql_type), canonical_placeholder(sql_type, handling.placeholder)
+    if form is None:
+        return write
+    return without_placeholder(sql_type, write, lambda value, _: bool(value == form))
+
+
+def _writer(sql_type: SqlType) -> Converter | None:
+    if sql_type.name == "DECIMAL":
+        return unscaled_bytes
+    if sql_type.name in _TIMES:
+        return _time_writer(sql_type)
+    if sql_type.name not in NESTED_TYPES:
+        return None
+    return nested_writer(sql_type, lambda column: _writer(column.type))
+
+
+def _time_writer(sql_type: SqlType) -> Converter:
+    times, by = MICROS_PER_UNIT[_unit(sql_type)]
+
+    def write(micros: int) -> int:
+        number, rest = divmod(micros * by, times)
+        if rest:
+            raise refuse(
+                sql_type,
+                f"{micros} microseconds",
+                "more fractional digits than the type holds: declare a higher precision",
+            )
+        if not -(2**63) <= number < 2**63:
+            raise refuse(
+                sql_type,
+                f"{micros} microseconds",
+                "out of Avro's range: declare a precision of at most 6",
+            )
+        return number
+
+    return write
+
+
+def avro_bytes(schema: Any) -> Callable[[Any], bytes]:
+    """Return the function from the image of a row (`avro_writer`) to Avro bytes.
+
+    Logical types are already encoded.
+    """
+    import fastavro
+
+    parsed = fastavro.parse_schema(without_logical_types(schema))
+
+    def write(image: Any) -> bytes:
+        out = BytesIO()
+        fastavro.schemaless_writer(out, parsed, image)
+        return out.getvalue()
+
+    return write
