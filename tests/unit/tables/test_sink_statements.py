@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from datetime import date, datetime
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -20,9 +20,6 @@ from normalize.tables.writers.dialects import Dialect, MySql
 from normalize.tables.writers.jdbc import copy_text
 from tests.support.error_texts import error_test
 from tests.support.hostile_names import names, spark_type, tables
-
-if TYPE_CHECKING:
-    pass
 
 
 @given(table=tables)
@@ -102,16 +99,18 @@ def test_a_type_of_the_database() -> None:
         VariantType,
     )
 
-    text, time = StructField("s", StringType()), StructField("at", TimestampType())
-    assert MYSQL.type(text, in_key=True) == "VARCHAR(255) CHARACTER SET utf8mb4 COLLATE bin"
-    assert MYSQL.type(text, in_key=False) == "LONGTEXT CHARACTER SET utf8mb4"
-    assert MYSQL.type(StructField("b", BinaryType()), in_key=True) == "VARBINARY(255)"
-    assert (MYSQL.type(time, in_key=True), MYSQL.type(time, in_key=False)) == (
-        "TIMESTAMP(6)",
-        "TIMESTAMP(6) NULL",
-    )
-    assert POSTGRESQL.type(text, in_key=True) == POSTGRESQL.type(text, in_key=False) == "TEXT"
-    assert POSTGRESQL.type(StructField("d", DecimalType(20, 4)), in_key=False) == "DECIMAL(20,4)"
+    text, time = StringType(), TimestampType()
+    for dialect, kind, in_key, expected in (
+        (MYSQL, text, True, "VARCHAR(255) CHARACTER SET utf8mb4 COLLATE bin"),
+        (MYSQL, text, False, "LONGTEXT CHARACTER SET utf8mb4"),
+        (MYSQL, BinaryType(), True, "VARBINARY(255)"),
+        (MYSQL, time, True, "TIMESTAMP(6)"),
+        (MYSQL, time, False, "TIMESTAMP(6) NULL"),
+        (POSTGRESQL, text, True, "TEXT"),
+        (POSTGRESQL, text, False, "TEXT"),
+        (POSTGRESQL, DecimalType(20, 4), False, "DECIMAL(20,4)"),
+    ):
+        assert dialect.type(StructField("a", kind), in_key=in_key) == expected
     with pytest.raises(
         SchemaError,
         match=(
@@ -128,10 +127,6 @@ def test_a_type_of_the_database() -> None:
 
 # --------------------------------------------------------------------------------------------------
 # Targets: invalid ones are refused, names are quoted, and secrets are not shown
-if TYPE_CHECKING:
-    pass
-
-
 URL = "jdbc:postgresql://localhost/shop"
 
 
@@ -145,16 +140,21 @@ def test_a_jdbc_table_does_not_show_its_secrets() -> None:
     )
 
 
-def test_a_path_is_a_table_of_delta() -> None:
-    assert DeltaTarget("s3://lake/products").sql_name == "`delta`.`s3://lake/products`"
-    assert DeltaTarget("/lake/it`s").sql_name == "`delta`.`/lake/it``s`"
-    assert DeltaTarget("shop.products").sql_name == "`shop`.`products`"
-
-
-def test_every_table_name_is_quoted() -> None:
-    assert IcebergTarget("lake.db.t USING x; --").sql_name == "`lake`.`db`.`t USING x; --`"
-    assert DeltaTarget("delta.`/lake/products`").sql_name == "`delta`.`/lake/products`"
-    assert DeltaTarget("shop.`a/b.c``d`").sql_name == "`shop`.`a/b.c``d`"
+@pytest.mark.parametrize(
+    ("table", "name"),
+    [
+        (DeltaTarget("s3://lake/products"), "`delta`.`s3://lake/products`"),
+        (DeltaTarget("/lake/it`s"), "`delta`.`/lake/it``s`"),
+        (DeltaTarget("shop.products"), "`shop`.`products`"),
+        (DeltaTarget("delta.`/lake/products`"), "`delta`.`/lake/products`"),
+        (DeltaTarget("shop.`a/b.c``d`"), "`shop`.`a/b.c``d`"),
+        (IcebergTarget("lake.db.t USING x; --"), "`lake`.`db`.`t USING x; --`"),
+    ],
+)
+def test_every_name_is_quoted_and_a_path_is_a_table_of_delta(
+    table: DeltaTarget | IcebergTarget, name: str
+) -> None:
+    assert table.sql_name == name
 
 
 # --------------------------------------------------------------------------------------------------
@@ -163,7 +163,6 @@ def test_times_are_in_utc_and_bytes_are_hexadecimal() -> None:
     at = pa.array([0, None, 1_700_000_000_000_001], pa.timestamp("us", "Europe/Berlin"))
     table = pa.table({"at": at, "bytes": [b"\x00\xff", b"", None], "no": [None, 1.5, -2e300]})
     text = copy_text(table)
-    assert text is not None
     assert text.to_pydict() == {
         "at": ["1970-01-01 00:00:00.000000+00", None, "2023-11-14 22:13:20.000001+00"],
         "bytes": ["\\x00ff", "\\x", None],
