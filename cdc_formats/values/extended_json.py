@@ -175,7 +175,7 @@ def _string(sql_type: SqlType, handling: Handling) -> Converter:
 
 
 def _text_of(sql_type: SqlType, value: dict[str, Any]) -> str:
-    if len(value) <= 2 and any(name.startswith("$") for name in value):
+    if len(value) <= 2:
         text = _only(value, "$oid", "$symbol", "$code", *_NUMBERS)
         if type(text) is str:
             return text

@@ -78,39 +78,20 @@ def test_importing_the_package_and_every_format_loads_no_large_package() -> None
     assert int(count) == len(MODULES) - 1  # except cdc_formats itself
 
 
-def test_listing_formats_imports_none_of_them() -> None:
-    script = (
-        "import sys, cdc_formats\ncdc_formats.list_formats()\nprint([n for n in sys.modules if "
-        "n.startswith('cdc_formats.formats.')])"
-    )
-    assert run(script) == "[]"
-
-
-def test_getting_a_format_imports_only_that_one() -> None:
-    script = (
-        "import sys, cdc_formats\n"
-        "cdc_formats.get_format('ogg-json')\n"
-        "print([n for n in sys.modules if n.startswith('cdc_formats.formats.')])"
-    )
-    assert run(script) == "['cdc_formats.formats.ogg']"
+@pytest.mark.parametrize(
+    ("call", "modules"),
+    [("list_formats()", "[]"), ("get_format('ogg-json')", "['cdc_formats.formats.ogg']")],
+)
+def test_a_call_imports_only_the_formats_that_it_needs(call: str, modules: str) -> None:
+    loaded = "[n for n in sys.modules if n.startswith('cdc_formats.formats.')]"
+    assert run(f"import sys, cdc_formats\ncdc_formats.{call}\nprint({loaded})") == modules
 
 
 @pytest.mark.parametrize("path", MODULES, ids=room)
-def test_module_imports_nothing_forbidden(path: Path) -> None:
-    assert imported(path) & FORBIDDEN <= EXTRAS.get(room(path), set())
-
-
-@pytest.mark.parametrize("path", MODULES, ids=room)
-def test_module_needs_only_the_standard_library_and_msgspec(path: Path) -> None:
-    assert {name for name in imported(path) if name not in sys.stdlib_module_names} <= {
-        "msgspec",
-        "cdc_formats",
-        *EXTRAS.get(room(path), set()),
-    }
-
-
-@pytest.mark.parametrize("path", MODULES, ids=room)
-def test_module_reads_neither_clock_nor_local_time_zone(path: Path) -> None:
+def test_module_needs_only_the_standard_library_and_reads_no_clock(path: Path) -> None:
+    names, more = imported(path), EXTRAS.get(room(path), set())
+    assert names & FORBIDDEN <= more
+    assert names - sys.stdlib_module_names <= {"msgspec", "cdc_formats", *more}
     called = {
         node.func.attr
         for node in ast.walk(ast.parse(path.read_text("utf-8")))
@@ -290,7 +271,6 @@ def test_no_modules_import_each_other_in_a_circle(package: str) -> None:
 
 def test_a_change_can_break_the_tests_of_what_uses_it() -> None:
     files = breakable({"capture/rows.py"})
-    assert files is not None
     broken = {path.relative_to(REPOSITORY).parts[1:3] for path in files if "tests" in path.parts}
     assert {("servers", "capture"), ("e2e", "capture"), ("e2e", "docs")} <= broken
     assert not broken & {("unit", "formats"), ("spark", "normalize")}

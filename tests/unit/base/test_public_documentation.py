@@ -46,38 +46,24 @@ def described(docstring: str) -> list[str]:
 
 
 @pytest.mark.parametrize("name", CALLABLES)
-def test_every_parameter_is_described(name):
-    documented = described(inspect.getdoc(CALLABLES[name]) or "")
-    parameters = list(inspect.signature(CALLABLES[name]).parameters)
-    assert [parameter for parameter in parameters if parameter not in documented] == []
+def test_parameters_and_results_are_described_and_durations_have_a_unit(name):
+    value, docstring = CALLABLES[name], inspect.getdoc(CALLABLES[name]) or ""
+    documented, signature = described(docstring), inspect.signature(value)
+    assert [each for each in signature.parameters if each not in documented] == []
     assert len(documented) == len(set(documented))
-
-
-@pytest.mark.parametrize(
-    "name", [name for name, value in CALLABLES.items() if inspect.isfunction(value)]
-)
-def test_the_result_of_every_function_is_described(name):
-    docstring = inspect.getdoc(CALLABLES[name]) or ""
-    returns_nothing = inspect.signature(CALLABLES[name]).return_annotation in (None, "None")
+    assert [
+        each.name
+        for each in signature.parameters.values()
+        if DURATION.search(each.name)
+        and not each.name.endswith("_seconds")
+        and "timedelta" not in str(each.annotation)
+    ] == []
     assert (
-        returns_nothing
+        not inspect.isfunction(value)
+        or signature.return_annotation in (None, "None")
         or re.search(r"^Returns\n-+$", docstring, re.M)
         or docstring.startswith(("Return ", "Apply ", "Register "))
     )
-
-
-@pytest.mark.parametrize("name", CALLABLES)
-def test_a_duration_has_its_unit_in_its_name_or_is_a_timedelta(name):
-    durations = [
-        each
-        for each in inspect.signature(CALLABLES[name]).parameters.values()
-        if DURATION.search(each.name)
-    ]
-    assert [
-        each.name
-        for each in durations
-        if not each.name.endswith("_seconds") and "timedelta" not in str(each.annotation)
-    ] == []
 
 
 # --------------------------------------------------------------------------------------------------

@@ -3,6 +3,7 @@
 import json
 import shutil
 from datetime import datetime, timezone
+from operator import attrgetter
 from pathlib import Path
 
 import pytest
@@ -71,68 +72,67 @@ def test_a_query_without_a_finished_batch(tmp_path: Path) -> None:
 
 def test_the_command_prints_it(tmp_path: Path) -> None:
     done = quick("status", kafka_checkpoint(tmp_path, planned=3, committed=2))
-    assert done.code == 0
-    assert "last micro-batch  2, planned at 2023-11-14 22:13:20+00:00" in done.out
-    assert "not done          3" in done.out
-    assert "partition 0: 1,002" in done.out
-    assert "\x1b" not in done.out
+    lines = (
+        "last micro-batch  2, planned at 2023-11-14 22:13:20+00:00",
+        *("not done          3", "partition 0: 1,002"),
+    )
+    assert [line for line in lines if line not in done.out] == []
+    assert (done.code, "\x1b" in done.out) == (0, False)
     assert json.loads(quick("status", tmp_path, "--json").out)["offsets"]["orders"] == {
         "0": 1002,
         "1": 5,
     }
 
 
-def test_the_writers_of_delta_tables(tmp_path: Path) -> None:
-    folder = kafka_checkpoint(tmp_path, planned=1, committed=1) / "changelog" / "writers"
+OF_B = {"table": "`delta`.`/lake/b`", "writer": "spark", "reason": "it has the feature\x1b[1m"}
+OF_A = {**OF_B, "table": "`delta`.`/lake/a`", "reason": "small"}
+READ_AGAIN = {"table": "shop.orders\x1b[1m", "phase": "reading", "progress": "reading, 5 records"}
+DECODED = {"table": "shop.orders", "decoder": "the native decoder"}
+
+
+@pytest.mark.parametrize(
+    ("part", "stored", "names", "shown", "lines"),
+    [
+        (
+            *("writers", [OF_B, OF_A], "table writer"),
+            [("`delta`.`/lake/a`", "spark"), ("`delta`.`/lake/b`", "spark")],
+            ["  table             `delta`.`/lake/a`, written by spark: small\n"],
+        ),
+        (
+            *("decoders", [DECODED], "table decoder", [tuple(DECODED.values())]),
+            ["  decoded           shop.orders, by the native decoder\n"],
+        ),
+        (
+            *("resyncs", [READ_AGAIN], "phase progress", [("reading", "reading, 5 records")]),
+            ["  read again        shop.orders", "reading, 5 records\n"],
+        ),
+        (
+            *("proofs", [{"table": "shop.orders", "progress": "9 rows"}], "table progress"),
+            [("shop.orders", "9 rows")],
+            ["  verified          shop.orders: 9 rows\n"],
+        ),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_what_a_query_keeps_of_its_tables(
+    tmp_path: Path,
+    part: str,
+    stored: list[dict[str, str]],
+    names: str,
+    shown: list[tuple[str, ...]],
+    lines: list[str],
+) -> None:
+    name = {"resyncs": "resync", "proofs": "verified"}.get(part, part)
+    folder = kafka_checkpoint(tmp_path, planned=1, committed=1) / "changelog" / name
     folder.mkdir(parents=True)
-    values = {
-        "table": "`delta`.`/lake/b`",
-        "writer": "spark",
-        "reason": "it has the feature\x1b[1m",
-    }
-    (folder / "1.json").write_text(json.dumps(values))
-    (folder / "2.json").write_text(
-        json.dumps({**values, "table": "`delta`.`/lake/a`", "reason": "small"})
-    )
-    (folder / "3.json").write_text('{"table": "`delta`.`/lake/c`", "wri')  # which is being written
+    for number, values in enumerate(stored):
+        (folder / f"{number}.json").write_text(json.dumps(values))
+    (folder / "9.json").write_text('{"table": "`delta`.`/lake/c`", "wri')  # which is being written
     (folder / ".1.json.crc").write_bytes(b"\xff")
-    writers = [(each.table, each.writer) for each in checkpoint_status(str(tmp_path)).writers]
-    assert writers == [("`delta`.`/lake/a`", "spark"), ("`delta`.`/lake/b`", "spark")]
-    done = quick("status", tmp_path)
-    assert "  table             `delta`.`/lake/a`, written by spark: small\n" in done.out
-    assert "\x1b" not in done.out
-
-
-def test_the_decoders_of_tables(tmp_path: Path) -> None:
-    folder = kafka_checkpoint(tmp_path, planned=1, committed=1) / "changelog" / "decoders"
-    folder.mkdir(parents=True)
-    (folder / "1.json").write_text('{"table": "shop.orders", "decoder": "the native decoder"}')
-    (shown,) = checkpoint_status(str(tmp_path)).decoders
-    assert (shown.table, shown.decoder) == ("shop.orders", "the native decoder")
-    done = quick("status", tmp_path)
-    assert "  decoded           shop.orders, by the native decoder\n" in done.out
-
-
-def test_a_table_that_is_read_again(tmp_path: Path) -> None:
-    folder = kafka_checkpoint(tmp_path, planned=1, committed=1) / "changelog" / "resync"
-    folder.mkdir(parents=True)
-    values = {"table": "shop.orders\x1b[1m", "phase": "reading", "progress": "reading, 5 records"}
-    (folder / "1.json").write_text(json.dumps(values))
-    (resync,) = checkpoint_status(str(tmp_path)).resyncs
-    assert resync.phase == "reading"
-    done = quick("status", tmp_path)
-    assert "  read again        shop.orders" in done.out
-    assert "reading, 5 records\n" in done.out
-    assert "\x1b" not in done.out
-
-
-def test_a_table_that_is_compared_with_its_source(tmp_path: Path) -> None:
-    folder = kafka_checkpoint(tmp_path, planned=1, committed=1) / "changelog" / "verified"
-    folder.mkdir(parents=True)
-    (folder / "1.json").write_text('{"table": "shop.orders", "progress": "9 rows"}')
-    (proof,) = checkpoint_status(str(tmp_path)).proofs
-    assert (proof.table, proof.progress) == ("shop.orders", "9 rows")
-    assert "  verified          shop.orders: 9 rows\n" in quick("status", tmp_path).out
+    found = getattr(checkpoint_status(str(tmp_path)), part)
+    assert list(map(attrgetter(*names.split()), found)) == shown
+    printed = quick("status", tmp_path).out
+    assert [line for line in [*lines, "\x1b"] if line not in printed] == ["\x1b"]
 
 
 def test_what_is_no_checkpoint_is_an_error(tmp_path: Path) -> None:

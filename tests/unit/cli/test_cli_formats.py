@@ -13,19 +13,17 @@ from tests.support.distributions import install
 
 
 def test_all_formats_are_listed_with_their_properties() -> None:
-    rows = [line.split("\t") for line in cdc("formats").lines]
-    assert rows[0] == [
-        *("identifier", "messages", "rows", "Kafka key", "null value", "positions", "written")
-    ]
-    assert [row[0] for row in rows[1:]] == sorted(BUILT_IN)
-    messages = {row[0]: row[1] for row in rows[1:]}
-    assert messages["op-json"] == (
-        "Rows in JSON with an operation, as of Qlik, Striim, or Flink's TO_CHANGELOG"
+    names, *lines = cdc("formats").lines
+    assert names == "identifier\tmessages\trows\tKafka key\tnull value\tpositions\twritten"
+    assert [line.partition("\t")[0] for line in lines] == sorted(BUILT_IN)
+    rows = (
+        "op-json\tRows in JSON with an operation, as of Qlik, Striim, or Flink's TO_CHANGELOG"
+        "\t+I +U -D\tnot read\tignored\tno\tno",
+        "upsert-kafka\tNewest rows by key, of any producer\t+U -D\tread\tread\tno\tyes",
+        "maxwell-json\tMaxwell's messages\t+I -U +U -D\tnot read\tignored\tyes\tyes",
+        "dms-json\tAWS DMS's messages\t+I -U +U -D\tnot read\tignored\tno\tno",
     )
-    without_messages = [[row[0], *row[2:]] for row in rows]
-    assert ["upsert-kafka", "+U -D", "read", "read", "no", "yes"] in without_messages
-    assert ["maxwell-json", "+I -U +U -D", "not read", "ignored", "yes", "yes"] in without_messages
-    assert ["dms-json", "+I -U +U -D", "not read", "ignored", "no", "no"] in without_messages
+    assert {*rows} <= {*lines}
 
 
 def test_formats_are_listed_as_json() -> None:
@@ -58,8 +56,8 @@ def test_each_option_of_a_format_has_a_type_a_default_and_a_description(name: st
 def test_description_of_a_format_leaves_out_the_comparison_with_flink() -> None:
     done = quick("formats", "maxwell-json")
     assert done.out.startswith("Maxwell JSON, as written by Zendesk's Maxwell daemon")
-    assert "Differs from Flink" not in done.out
-    assert "table_include\tstr | None\tNone\tRegular expressions" in done.out
+    texts = ("Differs from Flink", "table_include\tstr | None\tNone\tRegular expressions")
+    assert [text in done.out for text in texts] == [False, True]
 
 
 def shown(*arguments: str, columns: int) -> tuple[str, list[str]]:

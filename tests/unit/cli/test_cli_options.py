@@ -17,7 +17,7 @@ from cdc_cli.arguments import FileError, connection, make_format, pairs
 from cdc_cli.job import screen
 from cdc_cli.topic import Start
 from cdc_cli.view import text_of
-from cdc_formats import columns
+from cdc_formats import columns, get_format
 from cdc_formats.errors import ArgumentError
 from normalize.run import Event
 from normalize.run.events import micro_batch
@@ -39,10 +39,9 @@ def test_properties_come_from_a_file_the_command_line_and_the_environment(
         "client.id=file\n"
     )
     broker = connection("", file, ["client.id=line", "sasl.username=a=b"])
-    assert broker.servers == "file:1"
     assert broker.config == {"sasl.password": SECRET, "client.id": "line", "sasl.username": "a=b"}
-    assert connection("b:1", file).servers == "b:1"
-    assert connection("", file, ["bootstrap.servers=line:1"]).servers == "line:1"
+    others = (connection("b:1", file), connection("", file, ["bootstrap.servers=line:1"]))
+    assert [each.servers for each in (broker, *others)] == ["file:1", "b:1", "line:1"]
 
 
 def test_connection_text_and_repr_mask_secrets() -> None:
@@ -79,12 +78,11 @@ def test_malformed_properties_file_is_an_error_without_its_content(
     assert caught.value.args[0] == error.format(file=file)
 
 
-def test_unreadable_properties_file_is_an_error(tmp_path: Path) -> None:
-    with pytest.raises(FileError, match="No such file"):
-        connection("b:1", tmp_path / "nosuch")
+@pytest.mark.parametrize(("name", "text"), [("nosuch", "No such file"), ("latin", "UTF-8")])
+def test_unreadable_properties_file_is_an_error(tmp_path: Path, name: str, text: str) -> None:
     (tmp_path / "latin").write_bytes(b"client.id=\xff")
-    with pytest.raises(FileError, match="UTF-8"):
-        connection("b:1", tmp_path / "latin")
+    with pytest.raises(FileError, match=text):
+        connection("b:1", tmp_path / name)
 
 
 LOGIN = (
@@ -131,8 +129,7 @@ def test_traceback_contains_no_secret() -> None:
         f"security.protocol={SECRET}",
         "--traceback",
     )
-    assert "Traceback" in done.err
-    assert SECRET not in done.err
+    assert (done.code, "Traceback" in done.err, SECRET in done.err) == (1, True, False)
 
 
 @pytest.mark.parametrize(
@@ -165,20 +162,30 @@ def test_start_offset_is_limited_to_the_offsets_of_the_partition(start: Start, o
     assert start.among(5, 9) == offset
 
 
-def test_options_are_read_as_the_format_declares_them() -> None:
-    upsert = make_format(
-        "upsert-kafka",
-        {"value-fields-include": "EXCEPT_KEY", "avro_confluent_retry_seconds": "2.5"},
-    )
-    assert (upsert.value_fields_include, upsert.avro_confluent_retry_seconds) == ("EXCEPT_KEY", 2.5)
-    assert (
-        make_format(
-            "debezium-json", {"schema-include": "true", "error_excerpt": "false"}
-        ).schema_include
-        is True
-    )
-    avro = make_format("debezium-avro-confluent", {"url": "http://r", "properties": '{"a": "b"}'})
-    assert avro.properties == (("a", "b"),)
+@pytest.mark.parametrize(
+    ("format", "texts", "options"),
+    [
+        (
+            "upsert-kafka",
+            {"value-fields-include": "EXCEPT_KEY", "avro_confluent_retry_seconds": "2.5"},
+            {"value_fields_include": "EXCEPT_KEY", "avro_confluent_retry_seconds": 2.5},
+        ),
+        (
+            "debezium-json",
+            {"schema-include": "true", "error_excerpt": "false"},
+            {"schema_include": True, "error_excerpt": False},
+        ),
+        (
+            "debezium-avro-confluent",
+            {"url": "http://r", "properties": '{"a": "b"}'},
+            {"url": "http://r", "properties": {"a": "b"}},
+        ),
+    ],
+)
+def test_options_are_read_as_the_format_declares_them(
+    format: str, texts: dict[str, str], options: dict[str, object]
+) -> None:
+    assert make_format(format, texts) == get_format(format, **options)
 
 
 # --------------------------------------------------------------------------------------------------
@@ -237,15 +244,6 @@ def test_a_package_that_overwrites_this_one_is_noticed(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "command", ["formats", "profile", "tail", "verify", "status", "init", "run"]
-)
-def test_every_command_has_help_without_a_broker(command: str) -> None:
-    done = quick(command, "-h")
-    assert done.code == 0
-    assert f"cdc {command}" in done.out
-
-
-@pytest.mark.parametrize(
     ("arguments", "error"),
     [
         (["nosuch"], "No such command"),
@@ -264,9 +262,8 @@ def test_every_command_has_help_without_a_broker(command: str) -> None:
 )
 def test_wrong_usage_exits_with_two(arguments: list[str], error: str) -> None:
     done = quick(*arguments)
-    assert done.code == 2
+    assert (done.code, done.out) == (2, "")
     assert error in done.err
-    assert done.out == ""
 
 
 @pytest.mark.parametrize(
@@ -305,31 +302,20 @@ def test_invalid_value_is_a_one_line_error_without_contacting_kafka(
     arguments: list[str], error: str
 ) -> None:
     done = quick("tail", "t", "-b", "127.0.0.1:1", *arguments)
-    assert done.code == 1
-    assert done.err.startswith("error: [")
-    assert done.err.count("\n") == 1
+    assert (done.code, done.err[:8], done.err.count("\n")) == (1, "error: [", 1)
     assert error in done.err
-
-
-def test_traceback_is_shown_on_request() -> None:
-    done = cdc("formats", "nosuch", "--traceback")
-    assert done.code == 1
-    assert "Traceback" in done.err
-    assert "UnknownFormatError" in done.err
 
 
 def test_unreachable_broker_is_an_error_after_the_timeout() -> None:
     done = cdc("tail", "t", "-b", "127.0.0.1:1", "-f", "maxwell-json", "--timeout", "1", "-v")
-    assert done.code == 1
+    assert (done.code, done.err.count("Connection refused")) == (1, 1)
     assert done.err.splitlines()[-1].startswith("error: [KAFKA_UNAVAILABLE]")
-    assert done.err.count("Connection refused") == 1
 
 
 def test_ctrl_c_works_while_no_broker_answers() -> None:
     with running(
         "tail", "t", "-b", "127.0.0.1:1", "-f", "maxwell-json", "--timeout", "60", "-v"
     ) as process:
-        assert process.stderr is not None
         assert process.stderr.readline() == b"connecting with bootstrap.servers=127.0.0.1:1\n"
         done = interrupted(process)
     assert (done.code, done.out) == (130, "")
@@ -344,7 +330,7 @@ def test_shell_completes_format_names() -> None:
 @pytest.mark.parametrize("line", [line for lines in EXAMPLES.values() for line in lines])
 def test_the_examples_of_the_help_have_the_options_of_the_command(line: str) -> None:
     program, command, *arguments = shlex.split(line)
-    done = quick(command, *arguments, "--help", COLUMNS="200")
+    done = quick(command, *arguments, "-h", COLUMNS="200")
     assert (program, done.code) == ("cdc", 0), done.err
     assert line in done.out
 
@@ -362,14 +348,16 @@ def test_events_and_warnings_are_lines_with_a_time_on_standard_error(
         logging.getLogger("normalize").warning("%s: a warning", "shop.orders")
         report(BATCH)
     printed = capsys.readouterr()
-    assert printed.out == ""
-    lines = printed.err.splitlines()
-    assert all(re.match(r"\d\d:\d\d:\d\d ", line) for line in lines)
-    assert [line[9:] for line in lines] == [
-        "the query has started",
-        "shop.orders: a warning",
-        "micro-batch 3, 1,200 records, 2.0 s, 50 offsets left",
-    ]
+    times, texts = zip(*(line.split(" ", 1) for line in printed.err.splitlines()), strict=True)
+    assert all(re.fullmatch(r"\d\d:\d\d:\d\d", each) for each in times)
+    assert (printed.out, texts) == (
+        "",
+        (
+            "the query has started",
+            "shop.orders: a warning",
+            "micro-batch 3, 1,200 records, 2.0 s, 50 offsets left",
+        ),
+    )
     logging.getLogger("normalize").warning("after the job")
     assert "after the job" not in capsys.readouterr().out
 
@@ -380,10 +368,14 @@ def test_events_are_lines_of_json_on_standard_output(capsys: pytest.CaptureFixtu
         report(Event("failed", "a text", {"failures": 1, "error": "why"}))
         logging.getLogger("normalize").warning("%s: a warning", "shop.orders")
     printed = capsys.readouterr()
-    events = [json.loads(line) for line in printed.out.splitlines()]
-    assert [each["event"] for each in events] == ["micro-batch", "failed", "warning"]
-    assert (events[0]["offsets_left"], events[1]["error"]) == (50, "why")
-    assert (events[2]["text"], printed.err) == ("shop.orders: a warning", "")
+    expected = [
+        {"event": "micro-batch", "offsets_left": 50},
+        {"event": "failed", "error": "why"},
+        {"event": "warning", "text": "shop.orders: a warning"},
+    ]
+    for line, least in zip(printed.out.splitlines(), expected, strict=True):
+        assert json.loads(line).items() >= least.items()
+    assert printed.err == ""
 
 
 # --------------------------------------------------------------------------------------------------

@@ -41,19 +41,21 @@ def _raising(error: BaseException) -> object:
     raise error
 
 
+def returned(raised: BaseException) -> DecodeError:
+    error = decode_one("acme", _raising, raised)
+    assert isinstance(error, DecodeError)
+    return error
+
+
 def test_a_decode_error_is_returned_without_frames() -> None:
-    error = decode_one("acme", _raising, MalformedMessageError("no object", "$.after", "key"))
-    assert isinstance(error, MalformedMessageError)
-    assert (error.reason, error.path, error.field) == ("no object", "$.after", "key")
-    assert error.__traceback__ is None
-
-
-def test_another_exception_is_a_bug_of_the_format_that_names_the_line() -> None:
-    error = decode_one("acme", _raising, KeyError("user"))
-    assert isinstance(error, FormatBugError)
-    assert "acme failed with KeyError: 'user' (line " in str(error)
-    assert "user" not in error.bare
-    assert isinstance(error.__cause__, KeyError)
+    error = returned(MalformedMessageError("no object", "$.after", "key"))
+    assert (type(error), error.reason, error.path, error.field, error.__traceback__) == (
+        MalformedMessageError,
+        "no object",
+        "$.after",
+        "key",
+        None,
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,32 +71,32 @@ class Acme(Format):
 
 
 def test_a_message_nested_too_deeply_is_malformed() -> None:
-    assert isinstance(decode_one("acme", _raising, RecursionError()), MalformedMessageError)
+    assert type(returned(RecursionError())) is MalformedMessageError
 
 
-def test_a_located_error_shows_data_of_the_message_only_on_request() -> None:
-    error = decode_one("acme", _raising, KeyError("user"))
-    assert isinstance(error, DecodeError)
-    shown = in_record(error, Record(), excerpt=True)
-    assert "orders[3]@1042; it begins b'value'" in str(shown)
-    assert shown.__cause__ is error.__cause__
-    hidden = in_record(error, Record(), excerpt=False)
-    assert "orders[3]@1042" in str(hidden)
-    assert "user" not in str(hidden)
-    assert hidden.__cause__ is None
+@pytest.mark.parametrize("excerpt", [True, False])
+def test_another_exception_is_a_bug_of_the_format_and_shows_data_only_on_request(
+    excerpt: bool,
+) -> None:
+    error = returned(KeyError("user"))
+    assert isinstance(error, FormatBugError)
+    assert isinstance(error.__cause__, KeyError)
+    assert "acme failed with KeyError: 'user' (line " in str(error)
+    assert "user" not in error.bare
+    shown = in_record(error, Record(), excerpt=excerpt)
+    text, data = str(shown), ("user", "orders[3]@1042; it begins b'value'")
+    assert [part in text for part in data] == [excerpt, excerpt]
+    assert "orders[3]@1042" in text
+    assert shown.__cause__ is (error.__cause__ if excerpt else None)
 
 
 # --------------------------------------------------------------------------------------------------
 # Absent is not null: row images, and how one completes another
-def test_absent_stays_one_object_when_copied_or_pickled() -> None:
-    assert pickle.loads(pickle.dumps(ABSENT)) is ABSENT
-    assert copy.deepcopy(ABSENT) is ABSENT
-    assert copy.copy(ABSENT) is ABSENT
+def test_absent_stays_one_object_when_copied_or_pickled_and_equals_nothing_else() -> None:
+    copies = (pickle.loads(pickle.dumps(ABSENT)), copy.deepcopy(ABSENT), copy.copy(ABSENT))
+    assert all(each is ABSENT for each in copies)
     assert repr(ABSENT) == "ABSENT"
-
-
-def test_absent_equals_nothing_else() -> None:
-    assert not any(other == ABSENT for other in (None, "", "ABSENT", 0, False, [], {}))
+    assert ABSENT not in (None, "", "ABSENT", 0, False, [], {})
 
 
 @pytest.mark.parametrize(

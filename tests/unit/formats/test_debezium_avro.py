@@ -200,6 +200,7 @@ written_under("known-value", "id INT", 1)
 test_texts = text_test(
     __file__,
     {
+        "the header of the key before": lambda: get_format(NAME, url=URL).traits.old_key_header,
         "an id in a header takes precedence over one in the value": partial(
             read,
             *(CREATED, (BARE, [("__op", b"c"), ("__value_schema_id", GUID)])),

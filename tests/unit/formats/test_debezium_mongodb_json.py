@@ -110,6 +110,11 @@ VALUES = [
     ("STRING", {"$uuid": UUID_TEXT}, UUID_TEXT),
     ("STRING", {"$binary": "AP8=", "$type": "00"}, '{"$binary":"AP8=","$type":"00"}'),
     ("STRING", {"$binary": "AP8=", "$type": "04"}, '{"$binary":"AP8=","$type":"04"}'),
+    (
+        "STRING",
+        {"$binary": UUID_BYTES, "$type": "04", "a": 1},
+        f'{{"$binary":"{UUID_BYTES}","$type":"04","a":1}}',
+    ),
     ("STRING", {"$timestamp": {"t": 5, "i": 1}}, '{"$timestamp":{"t":5,"i":1}}'),
     (
         "STRING",

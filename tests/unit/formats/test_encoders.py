@@ -111,6 +111,13 @@ LITTLE_ENDIAN = {"key_format": "raw", "value_format": "raw", "raw_endianness": "
 test_texts = text_test(
     __file__,
     {
+        "what can write a source": lambda: {
+            f"{name} {options}": get_format(name, **options).encoder("id INT").writes_source
+            for name, options in (
+                *(("debezium-json", {}), ("debezium-json", {"schema_include": True})),
+                ("canal-json", {}),
+            )
+        },
         **{
             f"{identifier}, the key ({', '.join(key)})": partial(
                 written, get_format(identifier, validate=True), ORDERS, *ALL_KINDS, key=key

@@ -51,12 +51,10 @@ def test_every_json_format_has_a_schema_and_every_schema_a_format() -> None:
 @pytest.mark.parametrize("identifier", WITH_SCHEMA)
 def test_a_schema_is_one_of_its_draft_with_a_title_and_a_description(identifier: str) -> None:
     schema = json_schema_of(FORMATS[identifier])
-    assert schema is not None
     Draft202012Validator.check_schema(schema)
-    assert schema["$schema"] == "https://json-schema.org/draft/2020-12/schema"
-    assert schema["$id"] == f"urn:cdc-formats:{identifier}"
-    assert schema["title"]
-    assert schema["description"]
+    draft = "https://json-schema.org/draft/2020-12/schema"
+    assert (schema["$schema"], schema["$id"]) == (draft, f"urn:cdc-formats:{identifier}")
+    assert all(schema[name] for name in ("title", "description"))
 
 
 def test_a_schema_is_read_out_of_a_zip(tmp_path: Path) -> None:

@@ -437,8 +437,6 @@ def test_positions_of_a_recorded_topic_never_decrease_within_a_history(
         if record.value is None:
             continue
         position = position_of(json.loads(record.value)["source"])
-        assert position is not None
-        assert position.high is not None
         assert (position.high, position.low) >= highest.get(position.history, (0, 0))
         highest[position.history] = position.high, position.low
     assert set(highest) == histories

@@ -114,26 +114,22 @@ def test_a_micro_batch_becomes_metrics(caplog: pytest.LogCaptureFixture) -> None
 def test_tables_of_a_query_become_metrics() -> None:
     listener, other = MetricsListener(), MetricsListener()
     listener.onQueryStarted(SimpleNamespace(id="0f", runId="1f", name="shop"))
-    publish(TABLE)
-    publish(
-        TableProgress(
-            query="0f",
-            table="shop.orders",
-            records=2,
-            missed=4,
-            stopped=True,
-            open_questions=3,
-            torn=1,
-        )
-    )
-    publish(TableProgress(query="0f", table="", bad={"MALFORMED_MESSAGE": 1}))
-    publish(TableProgress(query="0f", table="shop.orders", writer="delta-rs", reason="it can"))
-    publish(TableProgress(query="0f", table="shop.orders", writer="spark", reason="too large"))
-    publish(TableProgress(query="0f", table="", unused_masks=2))
-    publish(TableProgress(query="0f", table="shop.orders", resync="reading", resync_left=9))
-    publish(TableProgress(query="0f", table="shop.orders", resync="replaced"))
     gauges = {"table_differences": 3.0, "table_verified_timestamp_seconds": 1795478400.0}
-    publish(TableProgress(query="0f", table="shop.orders", proof=gauges))
+    publish(TABLE)
+    for table, facts in (
+        (
+            "shop.orders",
+            {"records": 2, "missed": 4, "stopped": True, "open_questions": 3, "torn": 1},
+        ),
+        ("", {"bad": {"MALFORMED_MESSAGE": 1}}),
+        ("shop.orders", {"writer": "delta-rs", "reason": "it can"}),
+        ("shop.orders", {"writer": "spark", "reason": "too large"}),
+        ("", {"unused_masks": 2}),
+        ("shop.orders", {"resync": "reading", "resync_left": 9}),
+        ("shop.orders", {"resync": "replaced"}),
+        ("shop.orders", {"proof": gauges}),
+    ):
+        publish(TableProgress(query="0f", table=table, **facts))
     publish(TableProgress(query="another", table="shop.orders", records=1))
     orders = '{"query": "shop", "table": "shop.orders"'
     assert values(listener.registry) == {

@@ -1,5 +1,7 @@
 """Canonical values to Arrow and back: every type, NULLs at every depth, slices."""
 
+from functools import partial
+
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -19,6 +21,7 @@ from normalize.core.arrow import (
 )
 from normalize.decode.canonical import canonical_check
 from tests.support.canonical_values import TYPES, values_of
+from tests.support.error_texts import text_test
 
 
 @pytest.mark.parametrize("ddl", TYPES)
@@ -40,36 +43,25 @@ def test_every_type_has_an_arrow_type_and_null(name):
     assert to_arrow(column.type, [None]).type == arrow_type(column.type)
 
 
-def test_time_is_text_since_spark_has_no_such_type():
-    (column,) = columns("at TIME(6)")
-    assert to_arrow(column.type, [0, 86_399_999_999, None]).to_pylist() == [
-        "00:00:00",
-        "23:59:59.999999",
-        None,
-    ]
-    assert arrow_type(column.type) == pa.string()
-
-
-def test_sparks_ddl_has_sparks_types():
-    assert spark_ddl(
-        columns(
-            "a TIMESTAMP(3), `b c` VARCHAR(9), d TIME, e STRUCT<f: TIMESTAMP_NTZ(6)>, g DECIMAL(3,"
-            "1)"
-        )
-    ) == (
-        "`a` TIMESTAMP, `b c` STRING, `d` STRING, `e` STRUCT<`f`: TIMESTAMP_NTZ>, `g` DECIMAL(3,1)"
-    )
-
-
-def test_a_users_dataframe_has_variants_and_times_that_are_text_in_the_passes():
-    declared = columns("a VARIANT, b TIME(3) WITHOUT TIME ZONE, c TIME WITHOUT TIME ZONE, d TIME")
-    assert [frame_type(column.type) for column in declared] == [
-        "VARIANT",
-        "TIME(3)",
-        "TIME(6)",
-        "STRING",
-    ]
-    assert spark_ddl(declared) == "`a` STRING, `b` STRING, `c` STRING, `d` STRING"
+OF_TIME = columns("at TIME(6)")[0].type
+OF_A_USER = columns("a VARIANT, b TIME(3) WITHOUT TIME ZONE, c TIME WITHOUT TIME ZONE, d TIME")
+NESTED = columns(
+    "a TIMESTAMP(3), `b c` VARCHAR(9), d TIME, e STRUCT<f: TIMESTAMP_NTZ(6)>, g DECIMAL(3,1)"
+)
+test_texts = text_test(
+    __file__,
+    {
+        "TIME is text, since Spark has no such type": lambda: to_arrow(
+            OF_TIME, [0, 86_399_999_999, None]
+        ).to_pylist(),
+        "the type of TIME in Arrow": lambda: arrow_type(OF_TIME),
+        "Spark's DDL has Spark's types": partial(spark_ddl, NESTED),
+        "a user's DataFrame has variants and times": lambda: [
+            frame_type(column.type) for column in OF_A_USER
+        ],
+        "which are text in the passes": partial(spark_ddl, OF_A_USER),
+    },
+)
 
 
 @pytest.mark.parametrize("pairs", [10, 200], ids=["few pairs", "many pairs"])

@@ -12,7 +12,6 @@ from hypothesis import HealthCheck, given, settings, strategies as st
 
 from cdc_formats import columns
 from cdc_formats.avro.records import AvroSchema
-from cdc_formats.errors import DecodeError
 from cdc_formats.values.schema import ABSENT, ConversionError, Handling
 from cdc_formats.values.types import converter
 from normalize.core.arrow import to_stored
@@ -99,27 +98,24 @@ def test_a_column_is_converted_as_each_of_its_values(ddl, handling, data):
     tested = MessageColumn(column, handling, convert)
 
     array, in_doubt = tested.array(values)
-    assert sorted(in_doubt) == sorted(refused)
-    shown = [None if index in refused else value for index, value in enumerate(array.to_pylist())]
-    assert repr(shown) == repr(
-        to_stored(column.type, expected).to_pylist()
-    )  # repr: NaN equals NaN, 0.0 does not equal -0.0
-
-    canonical, in_doubt = tested.canonical(values)
-    assert sorted(in_doubt) == sorted(refused)
-    assert repr(
-        [None if index in refused else value for index, value in enumerate(canonical)]
-    ) == repr(expected)
+    canonical, canonical_in_doubt = tested.canonical(values)
+    assert sorted(in_doubt) == sorted(canonical_in_doubt) == sorted(refused)
+    for converted, result in (
+        (array.to_pylist(), to_stored(column.type, expected).to_pylist()),
+        (canonical, expected),
+    ):
+        shown = [None if index in refused else value for index, value in enumerate(converted)]
+        assert repr(shown) == repr(result)  # NaN equals NaN, 0.0 does not equal -0.0
 
 
 def test_a_decimal_of_more_digits_than_its_type_is_refused_and_not_cut():
     (column,) = columns("c DECIMAL(5,2)")
     tested = MessageColumn(column, Handling(), converter(column.type, Handling()))
     values = ["123.45", "9" * 40, "1234.50", "1.999", Decimal("1234.5"), Decimal("-1.5")]
-    assert tested.array(values[:1])[0].to_pylist() == [Decimal("123.45")]
-    for value in values[1:-1]:
-        assert tested.array([value])[1] == [0]
-    assert tested.array(values[-1:])[0].to_pylist() == [Decimal("-1.50")]
+    results = [tested.array([value]) for value in values]
+    assert [in_doubt for _, in_doubt in results] == [[], [0], [0], [0], [0], []]
+    converted = [results[place][0].to_pylist() for place in (0, -1)]
+    assert converted == [[Decimal("123.45")], [Decimal("-1.50")]]
 
 
 # --------------------------------------------------------------------------------------------------
@@ -133,12 +129,13 @@ def of(avro: Any) -> dict[str, Any]:
     return {"type": "record", "name": "Top", "fields": [{"name": "value", "type": avro}]}
 
 
-def read_together(schema: AvroSchema, messages: list[bytes]) -> dict[int, Any] | None:
-    """Return values read together by index, None if the schema's messages are not read together."""
-    read = avro_reader(schema, MESSAGE, fewest=1)
-    if read is None:
-        return None
-    values, refused = read(messages)
+def reader_of(avro: Any, *, fewest: int = 1) -> Any:
+    return avro_reader(AvroSchema(avro), MESSAGE, fewest=fewest)
+
+
+def read_together(avro: Any, messages: list[bytes]) -> dict[int, Any]:
+    """Return the values that are read together by index."""
+    values, refused = reader_of(avro)(messages)
     places = [index for index in range(len(messages)) if index not in refused]
     assert refused == sorted(set(refused))
     assert {value.added for value in values} <= {"default"}
@@ -169,12 +166,12 @@ def test_sound_messages_are_read_together(data: Any, pair: tuple[Any, Any]) -> N
         for _ in range(data.draw(st.integers(1, 5)))
     ]
     parsed = AvroSchema(of(schema))
-    results = read_together(parsed, messages)
-    assert (results is not None) == is_read_together(schema)
-    if results is not None:
-        assert repr(results) == repr(
+    if is_read_together(schema):
+        assert repr(read_together(of(schema), messages)) == repr(
             {index: parsed.read(message)["value"] for index, message in enumerate(messages)}
         )
+    else:
+        assert avro_reader(parsed, MESSAGE, fewest=1) is None
 
 
 def simple(depth: int = 2) -> st.SearchStrategy[tuple[Any, Any]]:
@@ -205,8 +202,7 @@ def test_a_damaged_message_is_read_as_fastavro_reads_it_or_left_to_it(
         changed(data.draw, message) if index in damaged else message
         for index, message in enumerate(sound)
     ]
-    results = read_together(parsed, messages)
-    assert results is not None
+    results = read_together(of(schema), messages)
     for index, value in results.items():
         assert repr(value) == repr(parsed.read(messages[index])["value"])
     # Each message is tried a few times, in smaller and smaller parts: only damaged ones are left
@@ -250,14 +246,10 @@ def test_bytes_that_polars_and_fastavro_read_differently_are_left_to_fastavro(
     avro: Any, message: bytes, is_read: bool
 ) -> None:
     parsed = AvroSchema(of(avro))
-    sound = {"boolean": b"\0", "long": b"\2", "int": b"\2", "string": b"\2b", "bytes": b"\2b"}.get(
-        str(avro), b"\0"
-    )
-    if avro == ["string", "null"]:
-        sound = b"\2"
+    sounds = {"long": b"\2", "int": b"\2", "string": b"\2b", "bytes": b"\2b"}
+    sound = b"\2" if avro == ["string", "null"] else sounds.get(str(avro), b"\0")
     messages = [sound] * 3 + [message] + [sound] * 3
-    results = read_together(parsed, messages)
-    assert results is not None
+    results = read_together(of(avro), messages)
     assert set(results) == set(range(7)) - (set() if is_read else {3})
     assert all(value == parsed.read(messages[index])["value"] for index, value in results.items())
 
@@ -265,21 +257,17 @@ def test_bytes_that_polars_and_fastavro_read_differently_are_left_to_fastavro(
 def test_damaged_messages_leave_no_trace_on_the_standard_error(
     capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    schema, sound, damaged = AvroSchema(of("string")), b"\2a", b"\xfe\xff\xff\xff\x0fa"
+    sound, damaged = b"\2a", b"\xfe\xff\xff\xff\x0fa"
     # polars panics for such a message, and prints a trace of 200 lines.
-    monkeypatch.setattr(MessageBytes, "check", lambda self, avro: self.right)
-    assert read_together(schema, [sound, damaged, sound]) == {0: "a", 2: "a"}
-    assert "panicked" in capfd.readouterr().err
-    monkeypatch.undo()
-    assert read_together(schema, [sound, damaged, sound]) == {0: "a", 2: "a"}
-    assert capfd.readouterr().err == ""
+    for check, is_printed in ((lambda self, avro: self.right, True), (MessageBytes.check, False)):
+        monkeypatch.setattr(MessageBytes, "check", check)
+        assert read_together(of("string"), [sound, damaged, sound]) == {0: "a", 2: "a"}
+        printed = capfd.readouterr().err
+        assert "panicked" in printed if is_printed else printed == ""
 
 
 def test_a_body_with_the_marks_of_others_is_left_to_fastavro() -> None:
-    parsed = AvroSchema(of("string"))
-    read = avro_reader(parsed, MESSAGE, fewest=1)
-    assert read is not None
-    marks = marks_of(5)
+    read, marks = reader_of(of("string")), marks_of(5)
     assert len(set(marks)) == 5
     for index in range(5):
         messages = [b"\2a"] * 5
@@ -290,11 +278,9 @@ def test_a_body_with_the_marks_of_others_is_left_to_fastavro() -> None:
 
 
 def test_the_work_for_damaged_messages_is_bounded() -> None:
-    read = avro_reader(AvroSchema(of("string")), MESSAGE, fewest=16)
-    assert read is not None
-    size = PARTS**2 * 16
+    read, size = reader_of(of("string"), fewest=16), PARTS**2 * 16
     reads: list[int] = []
-    reader = read.__self__  # type: ignore[attr-defined]
+    reader = read.__self__
     table = reader.table
     reader.table = lambda messages, marks: reads.append(len(messages)) or table(messages, marks)
     for damage in (b"", b"\xff", b"\2a\0", b"\4a"):
@@ -312,10 +298,8 @@ def test_the_work_for_damaged_messages_is_bounded() -> None:
 
 
 def test_a_value_that_is_null_is_left_to_fastavro() -> None:
-    read = avro_reader(AvroSchema(["null", of("string")]), MESSAGE, fewest=1)
-    assert read is not None
-    values, refused = read([b"\2\2a", b"\0", b"\2\2b"])
-    assert ([value.value for value in values], refused) == (["a", "b"], [1])
+    messages = [b"\2\2a", b"\0", b"\2\2b"]
+    assert read_together(["null", of("string")], messages) == {0: "a", 2: "b"}
 
 
 @pytest.mark.parametrize(
@@ -347,9 +331,7 @@ def test_records_and_types_that_are_named_again_are_read() -> None:
         "name": "Top",
         "fields": [{"name": "value", "type": inner}, {"name": "added", "type": ["null", "I"]}],
     }
-    read = avro_reader(AvroSchema(schema), MESSAGE, fewest=1)
-    assert read is not None
-    values, refused = read([b"ab\0\0", b"ab\2cd\2ef\0"])
+    values, refused = reader_of(schema)([b"ab\0\0", b"ab\2cd\2ef\0"])
     assert refused == []
     assert [(value.value, value.added) for value in values] == [
         ({"a": b"ab", "b": None}, None),
@@ -366,12 +348,5 @@ def test_a_schema_whose_types_are_used_too_often_is_left_to_fastavro() -> None:
 
 
 def test_the_container_is_one_that_fastavro_reads() -> None:
-    read = avro_reader(AvroSchema(of("string")), MESSAGE, fewest=1)
-    assert read is not None
-    header = read.__self__.header  # type: ignore[attr-defined]
+    header = reader_of(of("string")).__self__.header
     assert list(fastavro.reader(BytesIO(header))) == []
-
-
-def test_fastavro_refuses_what_is_left_to_it() -> None:
-    with pytest.raises(DecodeError):
-        AvroSchema(of(["null", "string"])).read(b"\4\2a")

@@ -43,15 +43,6 @@ def test_the_readers_have_the_same_parameters():
     assert plan <= kafka
 
 
-def test_the_docstring_describes_every_option_of_the_stage():
-    documented = re.findall(r"^(\w+) : ", inspect.getdoc(ChangelogNormalize) or "", re.M)
-    assert documented == list(inspect.signature(ChangelogNormalize).parameters)
-
-
-# --------------------------------------------------------------------------------------------------
-# ChangelogNormalize
-
-
 def test_the_options_are_completed_by_the_readers_arguments():
     stage = ChangelogNormalize(order="source").for_reader(("id",), "upsert", ("at",))
     assert (stage.primary_key, stage.changelog_mode, stage.metadata, stage.order) == (
@@ -60,21 +51,27 @@ def test_the_options_are_completed_by_the_readers_arguments():
         ("at",),
         "source",
     )
-    own = ChangelogNormalize("id", changelog_mode="upsert").for_reader((), "all", ())
-    assert (own.primary_key, own.changelog_mode) == (("id",), "upsert")
-    assert ChangelogNormalize("id").for_reader(("id",), "all", ()).primary_key == ("id",)
+    own = ChangelogNormalize("id", changelog_mode="upsert")
+    completed = (own.for_reader((), "all", ()), own.for_reader(("id",), "all", ()))
+    assert [(each.primary_key, each.changelog_mode) for each in completed] == [
+        (("id",), "upsert")
+    ] * 2
 
 
 # --------------------------------------------------------------------------------------------------
 # topics
 
 
-def test_a_pattern_is_a_pattern_of_topics():
-    assert reader_options(re.compile("shop[.].*"), SERVERS)["subscribePattern"] == "shop[.].*"
-    assert (
-        reader_options(re.compile("(?i)shop[.].*"), SERVERS)["subscribePattern"] == "(?i)shop[.].*"
-    )
-    assert reader_options(["a", "b"], SERVERS)["subscribe"] == "a,b"
+@pytest.mark.parametrize(
+    ("topics", "name", "value"),
+    [
+        (re.compile("shop[.].*"), "subscribePattern", "shop[.].*"),
+        (re.compile("(?i)shop[.].*"), "subscribePattern", "(?i)shop[.].*"),
+        (["a", "b"], "subscribe", "a,b"),
+    ],
+)
+def test_topics_are_names_or_a_pattern(topics: Any, name: str, value: str) -> None:
+    assert reader_options(topics, SERVERS)[name] == value
 
 
 # --------------------------------------------------------------------------------------------------
@@ -118,31 +115,6 @@ def test_arguments_that_contradict_each_other_are_refused(
     }
     with pytest.raises(ArgumentError, match=text):
         from_kafka_changelog(None, "orders", **arguments)  # type: ignore[arg-type]
-
-
-def test_a_plan_without_the_stage_says_why():
-    assert explain_changelog("a", format="debezium-json", normalize=False).startswith(
-        "no ChangelogNormalize: normalize=False excludes it"
-    )
-    upserts = explain_changelog(
-        re.compile("a.*"),
-        format="upsert-kafka",
-        primary_key="id",
-        normalize=False,
-        changelog_mode="upsert",
-    )
-    assert upserts.splitlines()[0] == "no ChangelogNormalize: normalize=False excludes it"
-    assert upserts.endswith("Kafka(a.*)")
-    dropped = explain_changelog(
-        "a", format="debezium-json", primary_key="id", normalize=False, changelog_mode="upsert"
-    )
-    assert dropped.startswith(
-        "DropUpdateBefore(changelogMode=[+I, +U, -D]): normalize=False excludes ChangelogNormalize"
-    )
-
-
-def test_the_options_of_a_dead_letter_are_not_shown():
-    assert "secret" not in repr(DeadLetter("orders.dead", {"sasl.password": "secret"}))
 
 
 # --------------------------------------------------------------------------------------------------
@@ -215,12 +187,10 @@ def test_an_unknown_kind_is_refused_and_a_missing_one_names_the_versions_that_ha
 def test_a_newer_version_takes_the_newest_packages_with_a_warning(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    assert spark_packages("delta", spark_version="4.3.0") == spark_packages(
-        "delta", spark_version="4.2.0"
-    )
-    check_version(SimpleNamespace(version="4.2.1"))  # type: ignore[arg-type]
-    assert not caplog.messages
-    check_version(SimpleNamespace(version="4.3.0"))  # type: ignore[arg-type]
+    newer, newest = (spark_packages("delta", spark_version=each) for each in ("4.3.0", "4.2.0"))
+    assert newer == newest
+    for version in ("4.2.1", "4.3.0"):
+        check_version(SimpleNamespace(version=version))  # type: ignore[arg-type]
     assert caplog.messages == [
         "Spark 4.3.0 was not tested with this release, which supports Spark 4.0 to 4.2"
     ]

@@ -2,8 +2,9 @@
 
 import json
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from decimal import Decimal
+from functools import partial
 from pathlib import Path
 from random import Random
 from types import SimpleNamespace
@@ -29,7 +30,6 @@ from tests.support.error_texts import error_test
 from tests.support.sinking import random_changelog
 
 PLAN = merge_plan(["id", "name"], ["id"])
-OF_READERS = ("typeWidening", "v2Checkpoint", "variantType")
 COLUMNS = pa.schema([("id", pa.int64()), ("name", pa.string())])
 
 
@@ -69,43 +69,49 @@ def test_an_untested_version_is_a_warning_at_the_call(
     assert [each.filename for each in shown] == [__file__]
 
 
-@pytest.mark.parametrize(
-    "feature",
-    [
-        "rowTracking",
-        "domainMetadata",
-        "clustering",
-        "typeWidening",
-        "v2Checkpoint",
-        "inCommitTimestamp",
-        "identityColumns",
-        "allowColumnDefaults",
-        "generatedColumns",
-        "variantType",
-        "a feature of next year",
-    ],
-)
-def test_a_table_with_a_feature_that_no_test_proves_is_not_written(
-    tmp_path: Path, feature: str
+def with_feature(folder: Path, feature: str) -> DeltaTable:
+    of_readers = [feature] if feature in ("typeWidening", "v2Checkpoint", "variantType") else []
+    features = {"readerFeatures": of_readers, "writerFeatures": ["invariants", feature]}
+    return table(folder, minReaderVersion=3, minWriterVersion=7, **features)
+
+
+def partitioned_by(folder: Path, kind: pa.DataType) -> DeltaTable:
+    schema = pa.schema([COLUMNS[0], ("name", kind)])
+    return DeltaTable.create(str(folder), schema, partition_by="name")
+
+
+OF_OTHER_TEXT = "it is partitioned by name, whose type is"
+TABLES: dict[str, tuple[Callable[[Path], DeltaTable], str]] = {
+    "a plain one": (table, ""),
+    "append-only": (
+        partial(table, configuration={"delta.appendOnly": "true"}),
+        "it is append-only",
+    ),
+    "partitioned by a decimal": (
+        partial(partitioned_by, kind=pa.decimal128(10, 2)),
+        f"{OF_OTHER_TEXT} decimal(10,2)",
+    ),
+    "partitioned by a timestamp": (
+        partial(partitioned_by, kind=pa.timestamp("us", "UTC")),
+        f"{OF_OTHER_TEXT} timestamp",
+    ),
+    "partitioned by a date": (partial(partitioned_by, kind=pa.date32()), ""),
+    **{
+        feature: (partial(with_feature, feature=feature), f"it has the feature {feature}")
+        for feature in (
+            *("rowTracking", "domainMetadata", "clustering", "typeWidening", "v2Checkpoint"),
+            *("inCommitTimestamp", "identityColumns", "allowColumnDefaults", "generatedColumns"),
+            *("variantType", "a feature of next year"),
+        )
+    },
+}
+
+
+@pytest.mark.parametrize(("create", "reason"), TABLES.values(), ids=TABLES)
+def test_a_table_of_which_no_test_proves_all_is_left_to_spark(
+    tmp_path: Path, create: Callable[[Path], DeltaTable], reason: str
 ) -> None:
-    of_readers = [feature] if feature in OF_READERS else []
-    of = table(
-        tmp_path,
-        minReaderVersion=3,
-        minWriterVersion=7,
-        readerFeatures=of_readers,
-        writerFeatures=["invariants", feature],
-    )
-    assert next(delta_rs.unsupported(of)) == f"it has the feature {feature}"
-
-
-def test_a_table_that_is_written_and_one_that_is_append_only(tmp_path: Path) -> None:
-    for folder, configuration, reason in (
-        ("a", None, ""),
-        ("b", {"delta.appendOnly": "true"}, "it is append-only"),
-    ):
-        of = table(tmp_path / folder, configuration=configuration)
-        assert next(delta_rs.unsupported(of), "") == reason
+    assert next(delta_rs.unsupported(create(tmp_path)), "") == reason
 
 
 def test_a_commit_records_its_transaction_and_a_later_one_of_the_same_fails(tmp_path: Path) -> None:
@@ -137,20 +143,6 @@ def test_only_files_that_may_have_the_keys_are_rewritten(tmp_path: Path) -> None
     assert 0 == size(50) < size(5, 11) < size(5, 105) == size(50, most=10_000)
 
 
-def test_a_table_that_is_partitioned_by_a_type_of_other_text_is_left_to_spark(
-    tmp_path: Path,
-) -> None:
-    for kind, reason in (
-        (pa.decimal128(10, 2), "it is partitioned by name, whose type is decimal(10,2)"),
-        (pa.timestamp("us", "UTC"), "it is partitioned by name, whose type is timestamp"),
-        (pa.date32(), ""),
-    ):
-        path = str(tmp_path / str(kind).partition("[")[0])
-        schema = pa.schema([COLUMNS[0], ("name", kind)])
-        table = DeltaTable.create(path, schema, partition_by="name")
-        assert next(delta_rs.unsupported(table), "") == reason
-
-
 def bounds(of: DeltaTable) -> dict[str, Any]:
     """The greatest values in the log's statistics, as they are written there."""
     for path in sorted(Path(of.table_uri.removeprefix("file://")).rglob("*.json"), reverse=True):
@@ -178,8 +170,7 @@ def test_statistics_are_written_only_where_they_are_right(tmp_path: Path) -> Non
         )
         delta_rs.merge(of, plan, one, None)
         found = bounds(of)
-        assert set(found) == {"id", "small", "a.b"}
-        assert Decimal(found["small"]) == value
+        assert (set(found), Decimal(found["small"])) == ({"id", "small", "a.b"}, value)
         assert found["a.b"] >= row["a.b"]
         assert delta_rs.wrong_statistics(of, {}) == {}
 
@@ -244,36 +235,32 @@ def test_a_file_with_an_int96_timestamp_at_any_depth_is_found(tmp_path: Path) ->
 def test_a_violated_constraint_is_named_without_values(tmp_path: Path) -> None:
     of = table(tmp_path)
     of.alter.add_constraint({"small": "id < 10"})
-    with pytest.raises(RefusedError) as refused:
-        delta_rs.merge(
-            delta_rs.open_table(of.table_uri, {}),
-            PLAN,
-            changes(("+I", 77, "secret")),
-            None,
-            name="t",
-        )
-    remedy = ": correct it in its source, or drop the constraint"
-    assert refused.value.args[0] == f"t: CHECK constraint small (id < 10) violated by row{remedy}"
     path = str(tmp_path / "required")
     required = pa.schema([COLUMNS[0], COLUMNS[1].with_nullable(nullable=False)])
     DeltaTable.create(path, required)
-    with pytest.raises(RefusedError) as refused:
-        delta_rs.merge(
-            delta_rs.open_table(path, {}),
-            PLAN,
+    for uri, rows_of_table, violated in (
+        (
+            of.table_uri,
+            changes(("+I", 77, "secret")),
+            "CHECK constraint small (id < 10) violated by row",
+        ),
+        (
+            path,
             changes(("+I", 77, None), ("-D", 1, None)),
-            None,
-            name="t",
-        )
-    assert refused.value.args[0] == f"t: NOT NULL constraint violated for column: name{remedy}"
+            "NOT NULL constraint violated for column: name",
+        ),
+    ):
+        with pytest.raises(RefusedError) as refused:
+            delta_rs.merge(delta_rs.open_table(uri, {}), PLAN, rows_of_table, None, name="t")
+        remedy = "correct it in its source, or drop the constraint"
+        assert refused.value.args[0] == f"t: {violated}: {remedy}"
 
 
 def test_pages_of_files_that_the_kernel_can_drop_are_available_memory():
     of_version_2 = "anon 900\nfile 600\ninactive_file 500\n"
     of_version_1 = "cache 600\ninactive_file 100\ntotal_inactive_file 500\n"
-    for statistics in (of_version_2, of_version_1):
-        assert memory_left(2000, 1600, statistics) == 900
-    assert memory_left(2000, 2100, "anon 2100\n") == 0
+    used = ((1600, of_version_2), (1600, of_version_1), (2100, "anon 2100\n"))
+    assert [memory_left(2000, *each) for each in used] == [900, 900, 0]
 
 
 # --------------------------------------------------------------------------------------------------
@@ -339,14 +326,11 @@ def test_a_failure_is_a_warning_and_is_tried_again_at_the_interval(
 ) -> None:
     table: Any = Unreachable()
     spark: Any = SimpleNamespace(sparkContext=SimpleNamespace(getLocalProperty=lambda name: None))
-    last = start = time.monotonic()
-    assert maintained(spark, table, Maintenance(every="1 hour"), last) == start
-    assert table.tried == 0
-    for _ in range(2):
-        last = maintained(spark, table, Maintenance(every="0 seconds"), last)
-    assert (table.tried, last > start) == (2, True)
-    assert maintained(spark, table, Maintenance(every="1 hour"), last) == last
-    assert table.tried == 2
+    last, tried = time.monotonic(), []
+    for every in ("1 hour", "0 seconds", "0 seconds", "1 hour"):
+        last = maintained(spark, table, Maintenance(every=every), last)
+        tried.append(table.tried)
+    assert tried == [0, 1, 2, 2]
     assert caplog.messages[0] == ("`orders`: the maintenance failed: [TARGET] it cannot be reached")
 
 

@@ -146,12 +146,10 @@ KEEPS = [
 
 @pytest.mark.parametrize(("kind", "value_type", "wide"), LOSES)
 def test_a_type_that_loses_part_of_a_value(kind: str, value_type: str, wide: str | None) -> None:
-    assert is_narrower(parsed(kind), parsed(value_type))
-    both = wider(parsed(kind), parsed(value_type))
-    assert (both and both.simpleString()) == wide
-    if both is not None:
-        assert not is_narrower(both, parsed(value_type))
-        assert not is_narrower(both, parsed(kind))
+    types = parsed(kind), parsed(value_type)
+    both = wider(*types)
+    assert (is_narrower(*types), both and both.simpleString()) == (True, wide)
+    assert both is None or not any(is_narrower(both, each) for each in types)
 
 
 @pytest.mark.parametrize(("kind", "value_type"), KEEPS)
@@ -182,9 +180,8 @@ def nested(kind: str) -> list[DataType]:
 
 def test_types_are_compared_at_every_depth() -> None:
     for narrow, same, wide in zip(nested("int"), nested("int"), nested("double"), strict=True):
-        assert is_narrower(narrow, wide), narrow
-        assert not is_narrower(narrow, same), narrow
-        assert not is_narrower(wide, narrow), narrow
+        pairs = ((narrow, wide), (narrow, same), (wide, narrow))
+        assert [is_narrower(*pair) for pair in pairs] == [True, False, False], narrow
         assert wider(narrow, wide) is None, narrow
 
 
@@ -230,19 +227,14 @@ def test_a_time_is_a_type_of_no_lake_and_a_variant_of_both(table: LakeTarget) ->
 def test_a_table_with_text_is_no_table_of_variants() -> None:
     from pyspark.sql.types import IntegerType, StringType, VariantType
 
-    assert is_narrower(VariantType(), StringType())
-    assert is_narrower(StringType(), VariantType())
-    assert is_narrower(VariantType(), IntegerType())
-    assert not is_narrower(VariantType(), VariantType())
+    variant, text = VariantType(), StringType()
+    pairs = ((variant, text), (text, variant), (variant, IntegerType()), (variant, variant))
+    assert [is_narrower(*pair) for pair in pairs] == [True, True, True, False]
     assert wider(VariantType(), StringType()) is None
 
 
 # --------------------------------------------------------------------------------------------------
 # A commit that another writer prevented is retried after growing pauses
-if TYPE_CHECKING:
-    pass
-
-
 class Losing:
     """A commit that another writer prevents several times."""
 
@@ -265,9 +257,7 @@ def test_a_conflict_is_logged_and_retried_after_growing_pauses(
         f"another writer changed t at the same time (X): attempt {attempt} of 10"
         for attempt in range(1, TRIES)
     ]
-    assert caplog.messages == lines
-    assert commit.calls == TRIES
-    assert len(commit.pauses) == TRIES - 1
+    assert (caplog.messages, commit.calls, len(commit.pauses)) == (lines, TRIES, TRIES - 1)
     for tried, pause in enumerate(commit.pauses):
         longest = min(0.2 * 2**tried, 10)
         assert longest / 2 <= pause <= longest
@@ -277,8 +267,8 @@ def test_an_endless_conflict_is_an_error_of_one_sentence() -> None:
     commit = Losing(TRIES, ConflictError("another writer changed t at the same time (X)"))
     with pytest.raises(ConflictError) as caught:
         repeat_conflicts(commit, pause=commit.pauses.append)
-    assert commit.calls == TRIES
-    assert len(commit.pauses) == TRIES - 1  # no pause after the last attempt
+    # There is no pause after the last attempt.
+    assert (commit.calls, len(commit.pauses)) == (TRIES, TRIES - 1)
     assert str(caught.value) == (
         "[CONFLICT] another writer changed t at the same time (X), in each of 10 attempts: let "
         "fewer queries write this table at a time, and restart this query"

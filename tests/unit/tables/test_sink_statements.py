@@ -100,16 +100,18 @@ def test_a_type_of_the_database() -> None:
         VariantType,
     )
 
-    text, time = StructField("s", StringType()), StructField("at", TimestampType())
-    assert MYSQL.type(text, in_key=True) == "VARCHAR(255) CHARACTER SET utf8mb4 COLLATE bin"
-    assert MYSQL.type(text, in_key=False) == "LONGTEXT CHARACTER SET utf8mb4"
-    assert MYSQL.type(StructField("b", BinaryType()), in_key=True) == "VARBINARY(255)"
-    assert (MYSQL.type(time, in_key=True), MYSQL.type(time, in_key=False)) == (
-        "TIMESTAMP(6)",
-        "TIMESTAMP(6) NULL",
-    )
-    assert POSTGRESQL.type(text, in_key=True) == POSTGRESQL.type(text, in_key=False) == "TEXT"
-    assert POSTGRESQL.type(StructField("d", DecimalType(20, 4)), in_key=False) == "DECIMAL(20,4)"
+    text, time = StringType(), TimestampType()
+    for dialect, kind, in_key, expected in (
+        (MYSQL, text, True, "VARCHAR(255) CHARACTER SET utf8mb4 COLLATE bin"),
+        (MYSQL, text, False, "LONGTEXT CHARACTER SET utf8mb4"),
+        (MYSQL, BinaryType(), True, "VARBINARY(255)"),
+        (MYSQL, time, True, "TIMESTAMP(6)"),
+        (MYSQL, time, False, "TIMESTAMP(6) NULL"),
+        (POSTGRESQL, text, True, "TEXT"),
+        (POSTGRESQL, text, False, "TEXT"),
+        (POSTGRESQL, DecimalType(20, 4), False, "DECIMAL(20,4)"),
+    ):
+        assert dialect.type(StructField("a", kind), in_key=in_key) == expected
     with pytest.raises(
         SchemaError,
         match=(
@@ -126,7 +128,6 @@ def test_a_type_of_the_database() -> None:
 
 # --------------------------------------------------------------------------------------------------
 # Targets: invalid ones are refused, names are quoted, and secrets are not shown
-
 URL = "jdbc:postgresql://localhost/shop"
 
 
@@ -140,16 +141,21 @@ def test_a_jdbc_table_does_not_show_its_secrets() -> None:
     )
 
 
-def test_a_path_is_a_table_of_delta() -> None:
-    assert DeltaTarget("s3://lake/products").sql_name == "`delta`.`s3://lake/products`"
-    assert DeltaTarget("/lake/it`s").sql_name == "`delta`.`/lake/it``s`"
-    assert DeltaTarget("shop.products").sql_name == "`shop`.`products`"
-
-
-def test_every_table_name_is_quoted() -> None:
-    assert IcebergTarget("lake.db.t USING x; --").sql_name == "`lake`.`db`.`t USING x; --`"
-    assert DeltaTarget("delta.`/lake/products`").sql_name == "`delta`.`/lake/products`"
-    assert DeltaTarget("shop.`a/b.c``d`").sql_name == "`shop`.`a/b.c``d`"
+@pytest.mark.parametrize(
+    ("table", "name"),
+    [
+        (DeltaTarget("s3://lake/products"), "`delta`.`s3://lake/products`"),
+        (DeltaTarget("/lake/it`s"), "`delta`.`/lake/it``s`"),
+        (DeltaTarget("shop.products"), "`shop`.`products`"),
+        (DeltaTarget("delta.`/lake/products`"), "`delta`.`/lake/products`"),
+        (DeltaTarget("shop.`a/b.c``d`"), "`shop`.`a/b.c``d`"),
+        (IcebergTarget("lake.db.t USING x; --"), "`lake`.`db`.`t USING x; --`"),
+    ],
+)
+def test_every_name_is_quoted_and_a_path_is_a_table_of_delta(
+    table: DeltaTarget | IcebergTarget, name: str
+) -> None:
+    assert table.sql_name == name
 
 
 # --------------------------------------------------------------------------------------------------

@@ -1,6 +1,7 @@
 """Facts that `sync_database` keeps with its schemas, and what a micro-batch may not contradict."""
 
 import json
+import re
 from typing import Any
 
 import msgspec
@@ -32,7 +33,7 @@ from normalize.tables.schema import TableSchema
 from normalize.tables.table_options import Selection
 from normalize.tables.targets import TargetError
 from normalize.tables.writers.dialects import Dialect, MySql
-from tests.support.databases import RECORDS, maxwell
+from tests.support.databases import RECORDS, Message, maxwell
 from tests.support.error_texts import error_test
 
 Key = tuple[str, ...]
@@ -83,13 +84,8 @@ CANAL = {
 OGG = {"table": "SHOP.ORDERS", "op_type": "I", "after": {"id": 1}}
 
 
-def test_summaries_have_all_keys_and_topics_of_a_table() -> None:
-    wide = text({"database": "shop", "table": "orders", "pk.id": 2, "pk.v": 3})
-    messages = [
-        maxwell("orders", "insert", {"id": 1}),
-        maxwell("items", "insert", {"id": 1}),
-        (wide, maxwell("orders", "delete", {"id": 2})[1]),
-    ]
+def summaries_of(*topics: list[Message], **options: Any) -> dict[str, Any]:
+    """Return what a task that routes these messages of the topics t, u returns of each table."""
     rows = [
         {
             "key": key,
@@ -100,12 +96,22 @@ def test_summaries_have_all_keys_and_topics_of_a_table() -> None:
             "stamp": 5,
             "headers": None,
         }
-        for topic in ("t", "u")
-        for offset, (key, value) in enumerate(messages[: 2 if topic == "t" else 3])
+        for topic, messages in zip(("t", "u"), topics, strict=True)
+        for offset, (key, value) in enumerate(messages)
     ]
-    route = Route(get_format("maxwell-json"), Selection(), fail=True, dead_letters=None)
+    route = Route(get_format("maxwell-json"), Selection(), dead_letters=None, **options)
     *_, last = route_pass(iter([pa.RecordBatch.from_pylist(rows, schema=RECORDS)]), route=route)
-    summaries = merged(decode_summary(packed) for packed in last.column("summary").to_pylist())
+    return merged(decode_summary(packed) for packed in last.column("summary").to_pylist())
+
+
+FIRST = maxwell("orders", "insert", {"id": 1})
+
+
+def test_summaries_have_all_keys_and_topics_of_a_table() -> None:
+    wide = text({"database": "shop", "table": "orders", "pk.id": 2, "pk.v": 3})
+    both = [FIRST, maxwell("items", "insert", {"id": 1})]
+    last = (wide, maxwell("orders", "delete", {"id": 2})[1])
+    summaries = summaries_of(both, [*both, last], fail=True)
     assert {name: (each.topics, each.source_keys) for name, each in summaries.items()} == {
         "shop.orders": ({"t", "u"}, {("id",), ("id", "v")}),
         "shop.items": ({"t", "u"}, {("id",)}),
@@ -113,33 +119,10 @@ def test_summaries_have_all_keys_and_topics_of_a_table() -> None:
 
 
 def test_record_that_cannot_be_read_is_one_of_its_topic() -> None:
-    rows = [
-        {
-            "key": None,
-            "value": value,
-            "topic": topic,
-            "partition": 0,
-            "offset": offset,
-            "stamp": 5,
-            "headers": None,
-        }
-        for topic in ("t", "u")
-        for offset, value in enumerate([maxwell("orders", "insert", {"id": 1})[1], b"{", b"["])
-    ]
-    route = Route(
-        get_format("maxwell-json"), Selection(), fail=False, dead_letters=None, stops_table=True
-    )
-    *_, last = route_pass(iter([pa.RecordBatch.from_pylist(rows, schema=RECORDS)]), route=route)
-    unread = merged(decode_summary(packed) for packed in last.column("summary").to_pylist())[
-        ""
-    ].unread
-    assert sorted(unread) == ["t", "u"]
-    assert unread["u"].startswith("[MALFORMED_MESSAGE]")
-    assert "in u[0]@1" in unread["u"]
-
-
-# --------------------------------------------------------------------------------------------------
-# the target
+    messages = [(None, FIRST[1]), (None, b"{"), (None, b"[")]
+    unread = summaries_of(messages, messages, fail=False, stops_table=True)[""].unread
+    assert unread.keys() == {"t", "u"}
+    assert re.fullmatch(r"\[MALFORMED_MESSAGE\].* in u\[0\]@1.*", unread["u"])
 
 
 @pytest.mark.parametrize("name", ["_delta_log", "_Change_Data", "_spark_metadata"])

@@ -12,14 +12,10 @@ import pyarrow as pa
 import pytest
 
 from cdc_formats import get_format, list_formats
-from cdc_formats.errors import (
-    SchemaError,
-    TypeConversionError,
-)
-from cdc_formats.values.schema import columns, source_id, to_ddl
+from cdc_formats.values.schema import Column, SqlType, columns, source_id, to_ddl
 from normalize import DeltaDatabase, IcebergDatabase, JdbcDatabase
 from normalize.decode.plan import DecodePlan
-from normalize.tables.changes import ChangeOptions, TableDecoder
+from normalize.tables.changes import ChangeOptions, TableDecoder, table_changes
 from normalize.tables.database_target import table_name
 from normalize.tables.route import (
     KnownRows,
@@ -149,7 +145,6 @@ def test_tasks_decode_the_records_of_known_tables(
         [packed] = changes_of_orders
         changes, seen = ORDERS.changes(pa.ipc.open_stream(packed).read_all())
         table = changes.table()
-        assert table is not None
         assert sorted(table.select(["row_kind", "id", "note"]).to_pylist(), key=str) == [
             {"row_kind": "+U", "id": 1, "note": "n"},
             {"row_kind": "-D", "id": 7, "note": None},
@@ -310,25 +305,6 @@ def test_questions_on_guessed_types_are_kept_and_answered(
     ).questions
 
 
-def test_types_that_need_an_option_of_the_format_are_an_error() -> None:
-    options = TableOptions(types={"at": "TIMESTAMP_NTZ"})
-    format = get_format("debezium-json", time_precision_mode="adaptive_time_microseconds")
-    with pytest.raises(
-        SchemaError, match=r"at TIMESTAMP_NTZ: .* declare TIMESTAMP_NTZ\(3\) or TIMESTAMP"
-    ):
-        options.check_types(format)
-    TableOptions(types={"at": "TIMESTAMP(6)"}).check_types(format)
-    TableOptions(types={"at": "TIMESTAMP_NTZ"}).check_types(get_format("upsert-kafka"))
-    # Text with a zone, in each mode of Debezium.
-    TableOptions(types={"at": "TIMESTAMP"}).check_types(format)
-    decoder = format.decoder("id INT, at TIMESTAMP")
-    message = b'{"before": null, "after": {"id": 1, "at": %s}, "op": "c"}'
-    (change,) = decoder.decode(None, message % b'"2026-11-21T13:13:01.5Z"')
-    assert change.row[1] == 1_795_266_781_500_000  # 2026-11-21T13:13:01.5Z
-    with pytest.raises(TypeConversionError, match=r"declare TIMESTAMP\(3\) or TIMESTAMP"):
-        decoder.decode(None, message % b"1795266781500")
-
-
 # --------------------------------------------------------------------------------------------------
 # names
 
@@ -412,7 +388,91 @@ PASSWORD = JdbcDatabase(
     "jdbc:postgresql://db/x", password="secret", options={"sslpassword": "secret"}
 )
 OF_SHOP: dict[str, Any] = {"source_key": ("id",), "named": ("shop", "orders")}
+TOAST = "__debezium_unavailable_value"
+
+
+def of_postgres(op: str, earlier: int | None = None, **row: Any) -> Any:
+    """Return a message of PostgreSQL, and its header with the key before, if it has one."""
+    images = {"before": row, "after": None} if op == "d" else {"before": None, "after": row}
+    source = {"connector": "postgresql", "db": "shop", "schema": "public", "table": "orders"}
+    key = b'{"id":%d}' % (earlier or 0)
+    headers = [] if earlier is None else [{"key": "__debezium.oldkey", "value": key}]
+    return json.dumps({**images, "op": op, "source": source}).encode(), headers
+
+
+def updates(*rows: tuple[dict[str, Any], dict[str, Any]], **options: Any) -> list[Any]:
+    """Return updates of Maxwell, each with the row and the values before it."""
+    return [(maxwell("orders", "update", *each, **options)[1], []) for each in rows]
+
+
+def changes(
+    *messages: Any, format: str = "debezium-json", shard: bool = False, **options: Any
+) -> dict[int, tuple[Any, ...]]:
+    """Return each key's last change: kind, columns, missing columns, the key whose row has them."""
+    rows = batch(*((None, value) for value, _ in messages)).to_pylist()
+    rows = [{**row, "headers": each} for row, (_, each) in zip(rows, messages, strict=True)]
+    parts = ("database", "table") if shard else ()
+    source = DecodePlan(
+        format=get_format(format, **options),
+        columns=columns("id INT NOT NULL, name STRING, qty INT"),
+        unique_key=("id",),
+        metadata=dict(zip(parts, parts, strict=True)),
+        distinguished_by=(*parts, "topic"),
+        completes_moved=True,
+    )
+    column = Column("shard", SqlType("STRING")) if shard else None
+    records = pa.Table.from_pylist(rows, schema=RECORDS)
+    with table_changes(records, source, ChangeOptions(column), None) as (decoded, _):
+        changed = decoded.rows.to_pylist()
+    names = ["row_kind", "c1", "c2", "absent", "b0", *(["b1"] if shard else [])]
+    return {row["c0"]: tuple(row.get(name) for name in names) for row in changed}
+
+
+MINIMAL: dict[str, Any] = {"format": "maxwell-json", "binlog_row_image": "MINIMAL"}
+MOVED = ({"id": 2, "qty": 5}, {"id": 1, "qty": 4})
+DELETED = ("-D", None, None, None, None)
+DELETE_OF_1 = of_postgres("d", id=1, name=None, qty=None)
+ADAPTIVE = get_format("debezium-json", time_precision_mode="adaptive_time_microseconds")
 FACTS: dict[str, tuple[object, object]] = {
+    "an insert that follows the delete of the key before": (
+        changes(
+            of_postgres("c", id=7, name="other", qty=7),
+            DELETE_OF_1,
+            of_postgres("c", id=2, name=TOAST, qty=5, earlier=1),
+        ),
+        {7: ("+U", "other", 7, None, None), 1: DELETED, 2: ("+U", None, 5, "010", 1)},
+    ),
+    "values of the micro-batch are preferred to those of the target": (
+        changes(
+            of_postgres("u", id=1, name="a", qty=4),
+            DELETE_OF_1,
+            of_postgres("c", id=2, name=TOAST, qty=5, earlier=1),
+            of_postgres("u", id=2, name=TOAST, qty=6),
+        ),
+        {1: DELETED, 2: ("+U", "a", 6, None, None)},
+    ),
+    "a chain of keys of Maxwell": (
+        changes(
+            *updates(MOVED, ({"id": 3}, {"id": 2}), ({"id": 9, "name": "x"}, {"name": "y"})),
+            **MINIMAL,
+        ),
+        {1: DELETED, 2: DELETED, 3: ("+U", None, 5, "010", 1), 9: ("+U", "x", None, "001", None)},
+    ),
+    "the key before is one of the same shard": (
+        changes(*updates(MOVED, database="shop_2"), shard=True, **MINIMAL)[2],
+        ("+U", None, 5, "010", 1, "shop_2.orders"),
+    ),
+    **{
+        f"a type that a format writes, {each}": (
+            TableOptions(types={"at": each}).check_types(format),
+            None,
+        )
+        for each, format in (
+            ("TIMESTAMP(6)", ADAPTIVE),
+            ("TIMESTAMP", ADAPTIVE),  # text with a zone, in each mode of Debezium
+            ("TIMESTAMP_NTZ", get_format("upsert-kafka")),
+        )
+    },
     "the table and the columns of a message": (
         routed(order({"id": 1, "name": None, "price": 1.5})),
         Routed(
@@ -588,6 +648,21 @@ def test_a_fact_of_routes_schemas_and_names(fact: object, expected: object) -> N
 test_error_texts = error_test(
     __file__,
     {
+        "the change of the key before is a delete": lambda: changes(
+            *[
+                (maxwell("orders", *each)[1], [])
+                for each in (
+                    ("insert", {"id": 2, "name": "a", "qty": 1}, None),
+                    ("delete", {"id": 2}, None),
+                    ("update", {"id": 2, "qty": 5}, {"qty": 1}),
+                    ("update", {"id": 5}, {"id": 2}),
+                )
+            ],
+            **MINIMAL,
+        ),
+        "a type that needs an option of the format": lambda: TableOptions(
+            types={"at": "TIMESTAMP_NTZ"}
+        ).check_types(ADAPTIVE),
         "record that cannot be read fails the task": lambda: list(
             route_pass(
                 iter([batch(maxwell("orders", "insert", {"id": 1}), (None, b"{"))]),

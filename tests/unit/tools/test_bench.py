@@ -2,13 +2,10 @@
 
 import json
 import sqlite3
-from collections.abc import Iterable
 from functools import partial
 from operator import attrgetter
 from pathlib import Path
-from typing import Any
 
-import pandas as pd
 import pytest
 
 from bench import by_hand, capture, costs, flink, whole
@@ -45,7 +42,7 @@ from bench.tpcc.results import (
     verdict,
 )
 from bench.tpcc.tables import TABLES
-from cdc_formats import KeyedChange, get_format
+from cdc_formats import get_format
 from demo.report import aligned
 from tests.support.error_texts import text_test
 
@@ -311,6 +308,17 @@ FIGURES = {
         folder_of(parse_tpcc(["record", "--minutes", "0.5"])).name,
         "mariadb-1-0.5",
     ),
+    "the password of a source is not shown": (
+        "secret" in repr(CaptureSource("db", 3306, "cdc", "secret")),
+        False,
+    ),
+    "the statements of Flink are lines": (
+        [
+            line.count("\n")
+            for line in statements("broker:1", "jdbc:postgresql://h/d", "me", "it's")
+        ],
+        [0] * 3 * len(TABLES),
+    ),
     "the width of aligned lines": (len({*map(len, aligned([["a", 1], ["bb", 12]]))}), 1),
 }
 """Each figure, and what it must be."""
@@ -424,12 +432,6 @@ def test_parse_refuses_invalid_combinations(arguments, text, capsys):
     assert text in capsys.readouterr().err
 
 
-def of_upserts(changes: Iterable[KeyedChange]) -> dict[Any, Any]:
-    """Return the rows that are left by key."""
-    rows = {change.key[0]: change.row for change in changes}
-    return {key: row for key, row in rows.items() if row is not None}
-
-
 @pytest.mark.parametrize("format", FORMATS)
 def test_records_decode_to_the_expected_table(format):
     expected, producer = Expected(), producer_of(format)
@@ -437,10 +439,9 @@ def test_records_decode_to_the_expected_table(format):
     made = list(records(producer, 2_000, 100, expected))
     changes = [(each, change) for each in made for change in upserts(each.key, each.value)]
     assert all(each.partition == change.key[0] % PARTITIONS for each, change in changes)
-    table = of_upserts(change for _, change in changes)
-    assert {key: row[1] for key, row in table.items()} == {
-        key: row[1] for key, row in expected.table.items()
-    }
+    last = {change.key[0]: change.row for _, change in changes}
+    table = {key: row[1] for key, row in last.items() if row is not None}
+    assert table == {key: row[1] for key, row in expected.table.items()}
     assert expected.rows["+I"] - expected.rows["-D"] == len(table)
     assert expected.rows["-U"] == expected.rows["+U"] > 0
 
@@ -471,44 +472,6 @@ def test_messages_of_many_tables_decode_to_the_expected_versions():
     assert (source.messages, sum(source.versions.values())) == (26, 20)
 
 
-class _State:
-    """A group's state."""
-
-    exists, get = False, ()
-
-    def update(self, row):
-        self.exists, self.get = True, row
-
-    def remove(self):
-        self.exists = False
-
-
-def test_changes_by_hand_of_a_key():
-    state, names = _State(), ["offset", "op", *by_hand.NAMES]
-    batches = [
-        ([[(2, "u", "b"), (3, "u", "b")], [(1, "c", "a")]], ["+I a", "-U a", "+U b"]),
-        ([[(4, "d", "b"), (5, "d", "b"), (6, "c", "x")]], ["-D b", "+I x"]),
-        ([[(7, "d", "x")]], ["-D x"]),
-    ]
-    for frames, expected in batches:
-        rows = [
-            [(offset, op, 1, name, "e", "c", 1, 2, 3, True) for offset, op, name in frame]
-            for frame in frames
-        ]
-        tables = iter([pd.DataFrame(frame, columns=names) for frame in rows])
-        (result,) = by_hand.changes_of_key((1,), tables, state)
-        changes = [f"{row.row_kind} {row.name}" for row in result.itertuples(index=False)]
-        assert changes == expected
-    assert not state.exists
-
-
-def test_statements_of_flink():
-    lines = list(statements("broker:1", "jdbc:postgresql://h/d", "me", "it's"))
-    assert len(lines) == 3 * len(TABLES)
-    assert not [line for line in lines if "\n" in line]
-    assert "secret" not in repr(CaptureSource("db", 3306, "cdc", "secret"))
-
-
 test_texts = text_test(
     __file__,
     {
@@ -520,23 +483,6 @@ test_texts = text_test(
         ),
     },
 )
-
-
-def test_costs_are_measured_in_turns_after_warm_up():
-    turns = []
-    queries = {step: lambda step=step: turns.append(step) or 10 for step in ("read", "decode")}
-    assert list(costs.measure(queries, runs=1, warm_up=1)) == ["read", "decode"]
-    assert turns == ["read", "decode"] * 2
-
-
-@pytest.mark.parametrize("last", [(125, 100), (100, 125), (10, 10)])
-def test_flat_memory_is_printed_by_quarter(last, capsys):
-    peaks = [(1000, 900), (100, 100), (80, 70), last]
-    require_flat([(jvm * MB, python * MB) for jvm, python in peaks])
-    assert capsys.readouterr().out.splitlines() == [
-        f"peak memory of the JVM by quarter: 1,000, 100, 80, {last[0]} MB",
-        f"peak memory of the Python workers by quarter: 900, 100, 70, {last[1]} MB",
-    ]
 
 
 ORDERS = 2102

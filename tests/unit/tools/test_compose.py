@@ -47,96 +47,59 @@ def test_compose_file_is_valid_against_the_specification_schema() -> None:
     assert (done.returncode, done.stdout) == (0, "ok -- validation done\n")
 
 
-@pytest.mark.parametrize("name", sorted(set(SERVICES) - ONE_SHOT))
-def test_each_service_has_a_health_check(name: str) -> None:
-    check = SERVICES[name]["healthcheck"]
-    assert check["test"][0] in ("CMD", "CMD-SHELL")
-    assert {"interval", "timeout", "retries", "start_period"} <= set(check)
-
-
-@pytest.mark.parametrize("name", sorted(ONE_SHOT))
-def test_one_shot_services_do_not_restart(name: str) -> None:
-    assert SERVICES[name]["restart"] == "no"
-
-
 @pytest.mark.parametrize("name", sorted(SERVICES))
-def test_each_image_is_pinned_to_one_version(name: str) -> None:
-    tag = SERVICES[name]["image"].rpartition(":")[2]
+def test_a_service_has_one_version_a_health_check_and_what_it_mounts_and_needs(name: str) -> None:
+    service = SERVICES[name]
+    tag = service["image"].rpartition(":")[2]
     assert re.fullmatch(r"v?[0-9]+\.[0-9]+\.?[0-9]*(\.Final|-bookworm)?", tag)
-
-
-def test_base_image_of_the_dockerfile_is_pinned_to_one_version() -> None:
-    dockerfile = (REPOSITORY / SERVICES["jupyter"]["build"]["dockerfile"]).read_text()
-    assert re.findall(r"^FROM (.*)", dockerfile, re.MULTILINE) == ["python:3.12.12-slim-bookworm"]
-    for source in re.findall(r"^COPY (.*) \S+$", dockerfile, re.MULTILINE):
-        assert [path for path in source.split() if not (REPOSITORY / path).exists()] == []
-
-
-def test_dockerfile_installs_existing_extras_of_this_package() -> None:
-    setup = configparser.ConfigParser()
-    setup.read(REPOSITORY / "setup.cfg")
-    (extras,) = re.findall(
-        r"/src\[(.*?)\]", (REPOSITORY / SERVICES["jupyter"]["build"]["dockerfile"]).read_text()
-    )
-    assert set(extras.split(",")) <= set(setup["options.extras_require"])
-
-
-@pytest.mark.parametrize("name", sorted(SERVICES))
-def test_ports_are_published_on_localhost_only(name: str) -> None:
-    for port in SERVICES[name].get("ports", []):
-        assert re.fullmatch(r"127\.0\.0\.1:\$\{[A-Z_]+:-[0-9]+\}:[0-9]+", port)
-
-
-def test_services_publish_different_ports() -> None:
-    ports = [
-        DEFAULTED.search(port)[2]
-        for service in SERVICES.values()
-        for port in service.get("ports", [])
-    ]  # type: ignore[index]
-    assert len(set(ports)) == len(ports)
-
-
-@pytest.mark.parametrize("name", sorted(SERVICES))
-def test_mounted_files_exist(name: str) -> None:
-    for volume in SERVICES[name].get("volumes", []):
-        source = volume.split(":")[0]
-        assert (
-            (REPOSITORY / source).exists()
-            if source.startswith("./")
-            else source in COMPOSE["volumes"]
-        )
-
-
-@pytest.mark.parametrize("name", sorted(SERVICES))
-def test_dependencies_of_a_service_are_in_its_profiles(name: str) -> None:
-    profiles = set(SERVICES[name].get("profiles", []))
-    for other, how in SERVICES[name].get("depends_on", {}).items():
+    check = service.get("healthcheck", {"test": [""]})
+    # A one-shot service ends, and does not restart.
+    has_check = check["test"][0] in ("CMD", "CMD-SHELL")
+    assert (has_check, service.get("restart") == "no") == (name not in ONE_SHOT, name in ONE_SHOT)
+    assert name in ONE_SHOT or {"interval", "timeout", "retries", "start_period"} <= set(check)
+    sources = {volume.split(":")[0] for volume in service.get("volumes", [])}
+    files = {source for source in sources if source.startswith("./")}
+    assert all((REPOSITORY / file).exists() for file in files)
+    assert sources - files <= set(COMPOSE["volumes"])
+    profiles = set(service.get("profiles", []))
+    for other, how in service.get("depends_on", {}).items():
         assert how == {"condition": "service_healthy"}
         there = set(SERVICES[other].get("profiles", []))
         assert not there or (profiles and profiles <= there)
 
 
-def test_every_variable_has_a_default_and_is_in_the_readme() -> None:
+def test_the_dockerfile_has_a_pinned_image_files_and_extras_that_exist() -> None:
+    dockerfile = (REPOSITORY / SERVICES["jupyter"]["build"]["dockerfile"]).read_text()
+    assert re.findall(r"^FROM (.*)", dockerfile, re.MULTILINE) == ["python:3.12.12-slim-bookworm"]
+    for source in re.findall(r"^COPY (.*) \S+$", dockerfile, re.MULTILINE):
+        assert [path for path in source.split() if not (REPOSITORY / path).exists()] == []
+    setup = configparser.ConfigParser()
+    setup.read(REPOSITORY / "setup.cfg")
+    (extras,) = re.findall(r"/src\[(.*?)\]", dockerfile)
+    assert set(extras.split(",")) <= set(setup["options.extras_require"])
+
+
+def test_services_publish_different_ports_on_localhost_only() -> None:
+    published = [port for service in SERVICES.values() for port in service.get("ports", [])]
+    ports = [
+        re.fullmatch(r"127\.0\.0\.1:\$\{[A-Z_]+:-([0-9]+)\}:[0-9]+", port)[1]  # type: ignore[index]
+        for port in published
+    ]
+    assert len(set(ports)) == len(ports)
+
+
+def test_each_variable_is_in_the_readme_and_has_one_default_that_is_no_real_secret() -> None:
     text = (REPOSITORY / "compose.yaml").read_text()
-    named = set(
-        re.findall(r"(?<!\$)\$\{?([A-Z_]+)", text)
-    )  # a variable that is only tested (:+) has its default elsewhere
-    assert named == {name for name, _ in DEFAULTED.findall(text)}
-    assert [name for name in sorted(named) if f"`{name}`" not in README] == []
-
-
-def test_variable_has_one_default_and_secrets_are_marked_demo_only() -> None:
-    defaults = set(DEFAULTED.findall((REPOSITORY / "compose.yaml").read_text()))
-    assert len({name for name, _ in defaults}) == len(defaults)
+    # A variable that is only tested (:+) has its default elsewhere.
+    named = sorted({*re.findall(r"(?<!\$)\$\{?([A-Z_]+)", text)})
+    defaults = {*DEFAULTED.findall(text)}
+    assert named == sorted(name for name, _ in defaults)
+    assert [name for name in named if f"`{name}`" not in README] == []
     secrets = {name: default for name, default in defaults if name.endswith(("PASSWORD", "TOKEN"))}
     assert secrets
     assert all(default.startswith("demo-only") for default in secrets.values())
-
-
-def test_mounted_files_contain_no_password() -> None:
-    for file in (REPOSITORY / "compose").rglob("*"):
-        if file.is_file() and file.name != "README.md":
-            assert "demo-only" not in file.read_text()
+    mounted = [path for path in (REPOSITORY / "compose").rglob("*") if path.is_file()]
+    assert {path.name for path in mounted if "demo-only" in path.read_text()} <= {"README.md"}
 
 
 # --------------------------------------------------------------------------------------------------
@@ -151,11 +114,10 @@ def test_connector_has_its_own_prefix_and_reads_its_password_from_the_environmen
     assert all(isinstance(value, str) for value in config.values())
     assert config["topic.prefix"] == file.stem
     (variable,) = re.findall(r"^\$\{env:(\w+)\}$", config["database.password"])
-    assert variable in SERVICES["connect"]["environment"]
-    assert (
-        SERVICES[config["database.hostname"]]["environment"][variable]
-        == SERVICES["connect"]["environment"][variable]
+    ours, theirs = (
+        SERVICES[name]["environment"][variable] for name in ("connect", config["database.hostname"])
     )
+    assert ours == theirs
     assert f"`{config['topic.prefix']}." in README
 
 
@@ -189,32 +151,24 @@ def test_scripts_are_bash_and_stop_at_the_first_failure() -> None:
 
 def properties(path: str) -> dict[str, str]:
     lines = (REPOSITORY / "compose" / path).read_text().splitlines()
-    return dict(line.split("=", 1) for line in lines if line and not line.startswith(("#", "[")))
+    pairs = (line.split("=", 1) for line in lines if line and not line.startswith(("#", "[")))
+    return {name.strip(): value.strip() for name, value in pairs}
 
 
-def test_maxwell_writes_the_positions_that_order_source_compares() -> None:
-    config = properties("maxwell/maxwell.properties")
-    assert [
-        config[name] for name in ("output_binlog_position", "output_xoffset", "output_server_id")
-    ] == ["true"] * 3
+def test_sources_write_what_the_formats_require() -> None:
+    maxwell, mysql = properties("maxwell/maxwell.properties"), properties("mysql/cdc.cnf")
+    expected = {
+        **dict.fromkeys(("output_binlog_position", "output_xoffset", "output_server_id"), "true"),
+        "kafka.bootstrap.servers": "kafka:19092",
+    }
+    assert maxwell.items() >= expected.items()
     assert (
-        config["kafka.bootstrap.servers"]
-        == SERVICES["canal"]["environment"]["kafka.bootstrap.servers"]
-        == "kafka:19092"
+        SERVICES["canal"]["environment"].items()
+        >= {"kafka.bootstrap.servers": "kafka:19092"}.items()
     )
-    assert "password" not in config
-
-
-def test_mysql_logs_full_row_images() -> None:
-    config = {name.strip(): value.strip() for name, value in properties("mysql/cdc.cnf").items()}
-    assert (config["binlog-format"], config["binlog-row-image"], config["binlog-row-metadata"]) == (
-        "ROW",
-        "FULL",
-        "FULL",
-    )
-
-
-def test_postgres_uses_the_logical_wal_level() -> None:
+    assert "password" not in maxwell
+    images = {"binlog-format": "ROW", "binlog-row-image": "FULL", "binlog-row-metadata": "FULL"}
+    assert mysql.items() >= images.items()
     assert "wal_level=logical" in SERVICES["postgres"]["command"]
 
 

@@ -11,6 +11,7 @@ import re
 import subprocess
 import sys
 from configparser import ConfigParser
+from contextlib import suppress
 from datetime import date
 from importlib import import_module
 from importlib.util import find_spec
@@ -76,20 +77,14 @@ def test_the_examples_of_all_docstrings_run():
 
 def calls_in_text(text):
     """Return the inline code that is a call: `read_state(spark, checkpoint)`."""
-    spans = [
-        span
-        for span in re.findall(r"(?<!`)`([^`\n]+)`(?!`)", prose(text))
-        if re.match(r"[A-Za-z_]+\(.+\)$", span)
-    ]
+    spans = re.findall(r"(?<!`)`([A-Za-z_]+\([^`\n]+\))`(?!`)", prose(text))
     return [span for span in spans if compiles(span)]
 
 
 def compiles(source):
-    try:
-        ast.parse(source)
-    except SyntaxError:
-        return False
-    return True
+    with suppress(SyntaxError):
+        return bool(ast.parse(source))
+    return False
 
 
 def imported(tree):
@@ -144,11 +139,9 @@ def names_that_exist_nowhere(text):
 def is_importable(name):
     """Return whether a name is a module, or a name that a module has."""
     module, _, last = name.rpartition(".")
-    try:
-        home = import_module(module)
-    except ModuleNotFoundError:
-        return False
-    return hasattr(home, last) or find_spec(name) is not None
+    with suppress(ModuleNotFoundError):
+        return hasattr(import_module(module), last) or find_spec(name) is not None
+    return False
 
 
 def is_public(module, name):
@@ -206,19 +199,16 @@ def test_a_removed_module_and_a_misspelt_name_are_found():
 
 def test_each_block_of_python_runs_or_says_what_it_needs():
     of_pages = {page: blocks(text) for page, text in PAGES.items()}
-    assert {page: len(each) for page, each in of_pages.items()} == {
-        page: text.count("```python") for page, text in PAGES.items()
-    }
-    assert {
-        need for each in of_pages.values() for block in each for need in block.needs
-    } == PROVIDED | NOT_PROVIDED
+    counts = {page: text.count("```python") for page, text in PAGES.items()}
+    assert {page: len(each) for page, each in of_pages.items()} == counts
+    needed = {need for each in of_pages.values() for block in each for need in block.needs}
+    assert needed == PROVIDED | NOT_PROVIDED
     assert of_pages["docs/index.md"][0] == of_pages["README.md"][0]
 
 
 @pytest.mark.parametrize("page", PAGES)
 def test_links_of_the_docs_lead_to_files(page):
-    links = re.findall(r"\]\(([^)#\s]+)", prose(PAGES[page]))
-    links = [link for link in links if not re.match(r"https?:", link)]
+    links = re.findall(r"\]\((?!https?:)([^)#\s]+)", prose(PAGES[page]))
     generated = {f"docs/{name}" for name in format_pages()}
     targets = {link: (REPOSITORY / page).parent.joinpath(link).resolve() for link in links}
     assert [
@@ -228,13 +218,10 @@ def test_links_of_the_docs_lead_to_files(page):
     ] == []
 
 
-def test_the_readme_is_short():
-    assert len(PAGES["README.md"].splitlines()) <= 200
-
-
-def test_the_reference_has_the_functions_in_the_order_of_the_readmes_table():
+def test_the_readme_is_short_and_has_the_functions_in_the_order_of_the_reference():
     reference = (REPOSITORY / "docs" / "reference" / "normalize.md").read_text()
     members = re.findall(r"^        - (\w+)$", reference, re.MULTILINE)
+    assert len(PAGES["README.md"].splitlines()) <= 200
     assert sorted(members) == sorted(normalize.__all__)
     table = PAGES["README.md"].partition("## Functions")[2].partition("## Formats")[0]
     calls = [
@@ -252,11 +239,11 @@ def test_every_format_has_a_page_from_its_docstring():
     for identifier, path in BUILT_IN.items():
         module, _, name = path.partition(":")
         page = pages[f"formats/{identifier}.md"]
-        assert f"::: {module}\n" in page
-        assert f"::: {module}.{name}\n" in page
-        assert all(f"| `{column}` |" in page for column in get_format(identifier).metadata)
-        assert (import_module(module).__doc__ or "").strip()
-        assert "Parameters\n" in (get_format(identifier).__class__.__doc__ or "")
+        format = get_format(identifier)
+        columns = [f"| `{column}` |" for column in format.metadata]
+        parts = [f"::: {module}\n", f"::: {module}.{name}\n", *columns]
+        assert [part for part in parts if part not in page] == []
+        assert "Parameters\n" in (type(format).__doc__ or "")
 
 
 def test_links_between_docs_and_the_repositorys_own_pages_work_on_the_site():
@@ -272,30 +259,27 @@ def test_links_between_docs_and_the_repositorys_own_pages_work_on_the_site():
     assert not any("](docs/" in page for page in project_pages().values())
 
 
+def modules():
+    """Return all modules of the packages that users import."""
+    return [
+        import_module(module.name)
+        for package in (cdc_formats, normalize)
+        for module in walk_packages(package.__path__, f"{package.__name__}.")
+        if not module.name.endswith("__main__")
+    ]
+
+
 def test_every_error_is_explained():
-    for package in (cdc_formats, normalize):
-        for module in walk_packages(package.__path__, f"{package.__name__}."):
-            if not module.name.endswith("__main__"):
-                import_module(module.name)
-    errors, conditions = [ChangelogError], set[str]()
-    while errors:
-        subclasses = [
-            each
-            for each in errors.pop().__subclasses__()
-            if each.__module__.startswith(("cdc_formats.", "normalize."))
-        ]
-        conditions |= {each.condition for each in subclasses}
-        errors += subclasses
+    found = {
+        value.condition
+        for module in modules()
+        for value in vars(module).values()
+        if isinstance(value, type) and issubclass(value, ChangelogError)
+    }
+    conditions = found - {"CHANGELOG", "DECODE"}
     assert conditions > {"ARGUMENT", "TYPE_CONVERSION", "TARGET"}
     page = PAGES["docs/tasks/query-fails.md"]
-    assert (
-        sorted(
-            condition
-            for condition in conditions - {"CHANGELOG", "DECODE"}
-            if f"`{condition}`" not in page
-        )
-        == []
-    )
+    assert [each for each in sorted(conditions) if f"`{each}`" not in page] == []
 
 
 def test_pre_commit_runs_goals_of_the_makefile():
@@ -392,15 +376,9 @@ def test_a_decision_has_a_date_figures_and_what_would_change_it(page):
 
 
 def test_the_page_on_versions_lists_the_names_that_are_marked_as_unstable():
-    modules = [
-        import_module(module.name)
-        for package in (cdc_formats, normalize)
-        for module in walk_packages(package.__path__, f"{package.__name__}.")
-        if not module.name.endswith("__main__")
-    ]
     marked = {
         name
-        for module in modules
+        for module in modules()
         for name, value in vars(module).items()
         if getattr(value, "__module__", None) == module.__name__
         and MARK in (inspect.getdoc(value) or "")

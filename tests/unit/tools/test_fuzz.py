@@ -1,6 +1,5 @@
 """The fuzzer finds broken formats, prints how to reproduce a failure, and is repeatable by seed."""
 
-import random
 import subprocess
 import sys
 from ast import literal_eval
@@ -12,7 +11,6 @@ import pytest
 
 from cdc_formats import Event, Format, Ignored, read_object
 from normalize.decode.columnar import ColumnarDecoder, Decoded, Refused
-from tests.support.scenarios import OF_FORMAT
 from tools import fuzz, fuzz_together
 
 SCRIPT = Path(fuzz.__file__)
@@ -42,8 +40,7 @@ class Broken(Format):
 )
 def test_errors_other_than_decode_errors_are_found(value: bytes, error: str) -> None:
     problem = fuzz.broken(Broken().decoder("id INT"), None, value)
-    assert error in problem
-    assert bool(problem) == bool(error)
+    assert error in problem if error else problem == ""
 
 
 def test_a_finding_reproduces_itself() -> None:
@@ -51,23 +48,17 @@ def test_a_finding_reproduces_itself() -> None:
         "id INT, `a b` DECIMAL(5,2)", unique_key=["id"], metadata=["table"]
     )
     text = str(fuzz.Finding(decoder, b"\xff", None, "it broke"))
-    assert text.startswith("it broke\n")
+    found, _, code = text.partition("\n\n")
     names: dict = {}
-    exec(text.partition("\n\n")[2].replace("check_record(decoder", "same = (decoder"), names)
-    assert names["format"] == decoder.format
-    assert (names["decoder"].columns, names["decoder"].unique_key) == (
+    exec(code.replace("check_record(decoder", "same = (decoder"), names)
+    made = names["decoder"]
+    assert (made.format, made.columns, made.unique_key) == (
+        decoder.format,
         decoder.columns,
         decoder.unique_key,
     )
     assert (names["key"], names["value"]) == (b"\xff", None)
-
-
-def test_the_same_seed_gives_the_same_messages() -> None:
-    record = (b'{"id": 1}', b'{"op": "+I", "data": {"id": 1}}')
-    first, again, other = (
-        [fuzz.mutated(record, random.Random(seed + n)) for n in range(50)] for seed in (1, 1, 1000)
-    )
-    assert first == again != other
+    assert found.startswith("it broke")
 
 
 def test_fuzzer_runs_and_counts_messages() -> None:
@@ -84,13 +75,6 @@ def test_fuzzer_runs_and_counts_messages() -> None:
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stdout.startswith("changelog-json: 300 messages, ")
-
-
-def test_messages_are_compared_and_the_sound_ones_are_decoded_together() -> None:
-    compared = fuzz_together.compare("changelog-json", 400, seed=1)
-    assert compared.messages >= 400
-    assert 0 < compared.sound < compared.messages
-    assert OF_FORMAT["changelog-json"].together < compared.share <= 1
 
 
 class Lossy(ColumnarDecoder):

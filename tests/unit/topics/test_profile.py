@@ -59,9 +59,8 @@ def test_a_topic_of_several_tables() -> None:
         (each.records for each in profile.tables), reverse=True
     )
     customers = by_name["inventory.customers"]
-    assert customers.primary_key == ("id",)
-    assert customers.options == {"table_include": "customers"}
-    assert customers.key_agrees is True
+    found = (customers.primary_key, customers.options, customers.key_agrees)
+    assert found == (("id",), {"table_include": "customers"}, True)
     assert call_of(profile.call("customers")) == {
         "topic": "maxwell",
         "format": "maxwell-json",
@@ -123,9 +122,8 @@ def test_the_call_declares_no_units_and_notes_the_declarations() -> None:
         connection=("sasl.password", "ssl.ca"),
     )
     call = call_of(profile.call())
-    assert "updated BIGINT" in call["schema"]
-    assert "balance STRING" in call["schema"]
-    assert "format_options" not in call
+    assert {"updated BIGINT", "balance STRING"} <= {*call["schema"].split(", ")}
+    assert call.keys() == {"topic", "format", "schema", "primary_key", "options"}
     assert call["options"] == {"kafka.bootstrap.servers": "kafka:9092"}
     comments = " ".join(
         line.removeprefix("# ") for line in profile.call().splitlines() if line.startswith("#")
@@ -159,8 +157,7 @@ def test_huge_values_and_deep_nesting_are_read_in_time() -> None:
     profile = profile_records(
         sample((None, deep), (None, huge), (too_deep, huge), (None, too_deep))
     )
-    assert profile.format == "maxwell-json"
-    assert profile.corrupt == 1
+    assert (profile.format, profile.corrupt) == ("maxwell-json", 1)
     assert "nested too deeply" in profile.errors[0].error
     assert len(str(profile)) < 20_000
     assert len(profile._repr_html_()) < 40_000

@@ -118,8 +118,10 @@ def shown_by_rich(profile: TopicProfile) -> str:
     return out.getvalue()
 
 
-def assert_harmless_for_a_terminal(text: str) -> None:
-    assert printable(text.replace("\n", "")) == text.replace("\n", "")
+def harmful(*texts: str) -> list[str]:
+    """Return the texts with characters that control a terminal."""
+    lines = (text.replace("\n", "") for text in texts)
+    return [line for line in lines if printable(line) != line]
 
 
 @given(profiles())
@@ -127,17 +129,14 @@ def assert_harmless_for_a_terminal(text: str) -> None:
 def test_message_content_is_escaped_in_every_rendering(profile: TopicProfile) -> None:
     page = Page(profile._repr_html_())
     assert set(page.tags) <= TAGS
-    assert page.attributes == {"style"}
-    assert page.open == []
+    assert (page.attributes, page.open) == ({"style"}, [])
     assert all("url(" not in style and "expression" not in style for style in page.styles)
-    assert_harmless_for_a_terminal(page.text)
-    assert_harmless_for_a_terminal(str(profile))
-    assert_harmless_for_a_terminal(SGR.sub("", shown_by_rich(profile)))
+    texts = (page.text, str(profile), SGR.sub("", shown_by_rich(profile)))
+    assert harmful(*texts, *profile.calls.values()) == []
     json.dumps(profile.to_dict(), ensure_ascii=False)
     for table in (each for each in profile.tables if each.schema is not None):
         call = call_of(profile.calls[table.name])
         assert (call["schema"], call["topic"]) == (table.ddl, profile.topic)
-        assert_harmless_for_a_terminal(profile.calls[table.name])
 
 
 def test_each_hostile_text_is_shown_escaped() -> None:
@@ -145,47 +144,41 @@ def test_each_hostile_text_is_shown_escaped() -> None:
         profile = profile_records(
             hostile_records(text, text, text, text.encode(), text, text), topic=text
         )
-        assert printable(text) in Page(profile._repr_html_()).text
-        assert printable(text) in str(profile)
-        assert printable(text).partition(" ")[0] in SGR.sub("", shown_by_rich(profile))
+        escaped = printable(text)
+        assert escaped in Page(profile._repr_html_()).text
+        assert escaped in str(profile)
+        assert escaped.partition(" ")[0] in SGR.sub("", shown_by_rich(profile))
 
 
 def test_the_html_check_detects_unescaped_markup() -> None:
-    class Naive(TopicProfile):
-        def _repr_html_(self) -> str:
-            return f"<div style=''>{self.topic}</div>"
-
-    profile = Naive(**vars(profile_records([], topic=HOSTILE[0])))
-    assert not set(Page(profile._repr_html_()).tags) <= TAGS
+    page = Page(f"<div style=''>{HOSTILE[0]}</div>")
+    assert not set(page.tags) <= TAGS
 
 
 def test_texts_of_other_packages_formats_are_escaped() -> None:
     record = SampledRecord("t", 0, 0, 0, b"\xff", b'{"op": "\\u001b[31m<b>", "after": {}}', ())
     profile = profile_records([record], format="debezium-json")
-    assert r"\x1b[31m" in str(profile)
-    assert "\x1b" not in profile._repr_html_()
-    assert "<b>" not in profile._repr_html_()
+    html = profile._repr_html_()
+    assert [r"\x1b[31m" in str(profile), "\x1b" in html, "<b>" in html] == [True, False, False]
 
 
 def test_a_profile_in_a_terminal() -> None:
     profile = profile_records(
         recorded("dbz34-mariadb-json.inventory.customers"), topic="customers", ranges={0: (0, 3828)}
     )
-    lines = str(profile).splitlines()
-    assert lines[0] == "customers  debezium-json: 250 records of 3,828 in 1 partition"
-    titles = [line for line in lines if line and not line.startswith(" ")][1:]
-    first, last = (
-        ["Format", "Tables", "Columns", "Records", "What the producer writes"],
-        ["Order", "Records without rows", "Partitions", "Read it"],
-    )
-    assert titles == [*first, *last]
+    text, drawn = str(profile), SGR.sub("", shown_by_rich(profile))
+    lines = text.splitlines()
+    titles = [line for line in lines if line and not line.startswith(" ")]
+    assert titles == [
+        "customers  debezium-json: 250 records of 3,828 in 1 partition",
+        *("Format", "Tables", "Columns", "Records", "What the producer writes"),
+        *("Order", "Records without rows", "Partitions", "Read it"),
+    ]
+    assert [title for title in titles[1:] if title not in drawn] == []
     assert max(map(len, lines)) <= 120
     (header,) = [line.split() for line in lines if "+I" in line]
     assert header[:7] == ["table", "records", "+I", "-U", "+U", "-D", "operations"]
-    drawn = SGR.sub("", shown_by_rich(profile))
-    assert all(title in drawn for title in titles)
-    # The shown code equals the result of `call`.
-    code = str(profile).split("Read it\n", 1)[1]
+    code = text.split("Read it\n", 1)[1]
     assert "\n".join(line[2:] for line in code.splitlines()) == profile.call()
 
 
@@ -212,10 +205,9 @@ def test_a_narrow_terminal_shows_a_line_for_each_cell_and_whole_names() -> None:
 def test_html_is_small_and_loads_nothing_external() -> None:
     profile = profile_records(recorded("maxwell-mariadb"))
     html = profile._repr_html_()
-    assert len(html) < 60_000
-    assert "http" not in html
-    assert "<script" not in html
     drawn = Page(html).text
+    assert len(html) < 60_000
+    assert [text for text in ("http", "<script") if text in html] == []
     assert all(line in drawn for line in profile.call().splitlines() if len(line) < 100)
 
 
@@ -226,8 +218,7 @@ def test_a_progress_bar_is_drawn_on_request(
     # stderr is not a terminal here.
     assert list(tracked(range(3), 3, "[bold]topic[/]", progress=progress)) == [0, 1, 2]
     out, err = capfd.readouterr()
-    assert out == ""
-    assert ("[bold]topic[/]" in err and "3/3" in err) is drawn
+    assert (out, "[bold]topic[/]" in err and "3/3" in err) == ("", drawn)
 
 
 # --------------------------------------------------------------------------------------------------
@@ -292,11 +283,11 @@ def test_the_format_of_a_vector(path: Path) -> None:
 
 
 def test_avro_with_a_registry(schemas: str) -> None:
-    profile = profile_records(recorded("dbz34-mariadb-avro.inventory.evolving"), url=schemas)
+    profile = profile_records(recorded(AVRO), url=schemas)
+    table = profile.tables[0]
     assert "are Avro with a registry schema" in profile.reason
-    assert profile.tables[0].primary_key == ("id",)
-    assert profile.tables[0].kafka_key.startswith("yes: (id), equal to the row's in ")
-    assert profile.tables[0].options == {"url": schemas}
+    assert (table.primary_key, table.options) == (("id",), {"url": schemas})
+    assert table.kafka_key.startswith("yes: (id), equal to the row's in ")
 
 
 class Acme(Format):
@@ -398,20 +389,13 @@ def test_a_package_that_is_missing_is_named_where_it_is_needed(
 
 
 def test_a_registrys_secrets_never_appear(schemas: str) -> None:
-    records = recorded("dbz34-mariadb-avro.inventory.evolving", 20)
     profile: TopicProfile = profile_records(
-        records, url=schemas, basic_auth_user_info="ada:lovelace"
+        recorded(AVRO, 20), url=schemas, basic_auth_user_info="ada:lovelace"
     )
-    assert profile.format == "debezium-avro-confluent"
-    assert profile.tables[0].options["basic_auth_user_info"] == "..."
-    shown = [
-        repr(profile),
-        str(profile),
-        profile._repr_html_(),
-        profile.call(),
-        json.dumps(profile.to_dict()),
-    ]
-    assert all("lovelace" not in text for text in shown)
+    secret = profile.tables[0].options["basic_auth_user_info"]
+    assert (profile.format, secret) == ("debezium-avro-confluent", "...")
+    shown = (repr(profile), str(profile), profile._repr_html_(), json.dumps(profile.to_dict()))
+    assert not any("lovelace" in text for text in (*shown, profile.call()))
     assert 'replace "..." with the secret' in profile.call()
 
 
@@ -595,15 +579,15 @@ def test_a_profile_without_a_format_can_be_shown() -> None:
 
 def test_formats_of_other_packages_are_candidates(other_formats: None) -> None:
     profile = profile_records(ACME)
-    assert facts(profile, "format reason") == [
-        "acme-json",
-        "2 of 2 values are messages of this format",
-    ]
+    reason = "2 of 2 values are messages of this format"
+    assert facts(profile, "format reason") == ["acme-json", reason]
     assert (profile.tables[0].kinds, profile.tables[0].ddl) == ({"+I": 2}, "id BIGINT")
-    assert candidates(profile, "refused")["broken-json"] == 2
-    assert "KeyError: 'secret sauce'" in candidates(profile, "error")["broken-json"]
-    requirements = candidates(profile, "requirement")
-    assert requirements["unmakeable-json"] == "it cannot be tried: no licence"
+    broken, unmakeable = (
+        next(each for each in profile.candidates if each.identifier == name)
+        for name in ("broken-json", "unmakeable-json")
+    )
+    assert (broken.refused, "KeyError: 'secret sauce'" in broken.error) == (2, True)
+    assert unmakeable.requirement == "it cannot be tried: no licence"
 
 
 test_error_texts = error_test(

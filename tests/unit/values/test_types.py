@@ -455,8 +455,7 @@ def shown(value: Any) -> str:
 )
 def test_accepts(sql_type: str, handling: Handling, value: Any, expected: Any) -> None:
     result = of(sql_type, handling)(value)
-    assert result == expected
-    assert type(result) is type(expected)
+    assert (result, type(result)) == (expected, type(expected))
 
 
 @quick
@@ -545,10 +544,7 @@ def test_decimal_text_equals_decimal_arithmetic(value: Decimal, sized: tuple[int
     else:
         with pytest.raises(ConversionError, match="more digits after the point"):
             decimal_text(value, precision, scale)
-    assert D(text) == expected
-    assert "E" not in text
-    assert not text.startswith("-0.") or D(text) != 0
-    assert len(text.partition(".")[2]) == scale
+    assert text == (f"{expected:.{scale}f}" if expected else f"{0:.{scale}f}")
 
 
 @quick
@@ -568,12 +564,15 @@ def test_every_spelling_of_a_decimal_converts_to_one_text(
     raw = base64.b64encode(
         unscaled.to_bytes(unscaled.bit_length() // 8 + 1, "big", signed=True)
     ).decode()
-    assert of(sql_type)(f"{stored:f}") == expected
-    assert of(sql_type)(read_json(f"{stored:f}".encode())) == expected
-    assert of(sql_type)(f"{stored:E}") == expected
-    assert of(sql_type, STRING)(expected) == expected
-    assert of(sql_type, PRECISE)(raw) == expected
-    assert of(sql_type)({"scale": scale, "value": raw}) == expected
+    for handling, spelled in (
+        (DEFAULT, f"{stored:f}"),
+        (DEFAULT, read_json(f"{stored:f}".encode())),
+        (DEFAULT, f"{stored:E}"),
+        (DEFAULT, {"scale": scale, "value": raw}),
+        (STRING, expected),
+        (PRECISE, raw),
+    ):
+        assert of(sql_type, handling)(spelled) == expected
 
 
 @quick
@@ -838,9 +837,7 @@ def test_the_three_questions_agree() -> None:
     for wide, narrow in product(map(parsed, TYPES_OF_LATTICE), repeat=2):
         both = wider(wide, narrow)
         if holds(wide, narrow) and "VARCHAR" not in str(wide):
-            assert both is not None, (wide, narrow)
-            assert holds(both, wide), (wide, narrow)
-            assert holds(wide, both), (wide, narrow)
+            assert (holds(both, wide), holds(wide, both)) == (True, True), (wide, narrow)
         if both is not None:
             assert not cuts(both, wide), (both, wide)
             assert wider(both, narrow) == both, (both, narrow)
@@ -861,7 +858,6 @@ def test_the_order_of_types_makes_no_difference(names: tuple[str, str, str]) -> 
 def test_every_number_of_two_exact_types_fits_the_wider_one(data: st.DataObject) -> None:
     first, second = (parsed(data.draw(st.sampled_from(TYPES_OF_LATTICE[1:7]))) for _ in range(2))
     both = wider(first, second)
-    assert both is not None
     for each in (first, second):
         bits = INTEGER_BITS.get(each.name)
         most = (
