@@ -207,33 +207,6 @@ def test_a_condition_is_checked_at_the_call_and_reads_stored_values(
         )
 
 
-def test_any_changelog_is_normalized(connect: SparkSession, kafka, tmp_path: Path) -> None:
-    topic = new_topic(kafka, HISTORY)
-    raw = {**TABLE, "options": servers(kafka), "normalize": False}
-    stage = ChangelogNormalize("id", where="qty < 2")
-    expected = [*EXPECTED[:3], "-D(1,a,1)", *EXPECTED[5:]]
-    assert (
-        by_key(from_kafka_changelog(connect, topic, **raw, bounded=True).transform(stage))
-        == expected
-    )
-    stream = from_kafka_changelog(connect, topic, **raw).transform(stage)
-    assert run(stream, tmp_path / "checkpoint")[0] == expected
-    kafka.produce(
-        topic,
-        [
-            event("u", 60, row(1, "a", 2), row(1, "a", 1)),
-            event("u", 70, row(1, "a", 1), row(1, "b", 1)),
-        ],
-    )
-    assert run(stream, tmp_path / "checkpoint")[0] == [
-        *expected[:4],
-        "+I(1,a,1)",
-        "-U(1,a,1)",
-        "+U(1,b,1)",
-        *expected[4:],
-    ]
-
-
 def test_a_changelog_is_written_to_kafka(
     connect: SparkSession, kafka, topic: str, tmp_path: Path
 ) -> None:
@@ -301,38 +274,26 @@ def test_the_native_engine_is_refused(connect: SparkSession) -> None:
 # --------------------------------------------------------------------------------------------------
 # aggregates
 
-SUMMED = [("+I", 1, 2), ("-U", 1, 2), ("+U", 1, 3)]
-SUMMED_SCHEMA = "row_kind STRING, id INT, n INT"
 
-
-def total(changes: DataFrame, **options: Any) -> DataFrame:
-    """The sum of n."""
-    return aggregate_changes(changes, [], signed_sum("n").alias("n"), **options)
-
-
-def frame(spark: SparkSession, mode: str) -> DataFrame:
-    """A changelog that is known to have -U, or not."""
-    rows = [row for row in SUMMED if mode == "all" or row[0] != "-U"]
-    return ChangelogNormalize(primary_key="id", changelog_mode=mode)(
-        spark.createDataFrame(rows, SUMMED_SCHEMA).coalesce(1)
+def test_aggregates_find_the_row_kind_and_the_caller_declares_the_changelog_mode(
+    connect: SparkSession,
+) -> None:
+    rows = [("+I", 1, 2), ("-U", 1, 2), ("+U", 1, 3)]
+    raw = connect.createDataFrame(rows, "row_kind STRING, id INT, n INT").coalesce(1)
+    changes, upserts = (
+        raw.transform(ChangelogNormalize("id", changelog_mode=mode)) for mode in ("all", "upsert")
     )
-
-
-def test_the_caller_declares_the_changelog_mode(connect: SparkSession) -> None:
-    changes = frame(connect, "all")
-    assert total(changes.where("n > 0"), changelog_mode="all").collect() == [("+U", 3)]
+    total = signed_sum("n").alias("n")
+    declared = aggregate_changes(changes.where("n > 0"), [], total, changelog_mode="all")
+    assert declared.collect() == [("+U", 3)]
     with pytest.raises(
         ArgumentError,
         match="if it has, pass changelog_mode='all'; if not, apply ChangelogNormalize",
     ):
-        total(changes)
-
-
-def test_the_signed_columns_find_the_row_kind(connect: SparkSession) -> None:
-    changes = frame(connect, "all")
+        aggregate_changes(changes, [], total)
     assert tuple(changes.agg(signed_sum("n"), signed_count("*")).collect()[0]) == (3, 1)
     with pytest.raises(Exception, match="UNRESOLVED_COLUMN"):
-        frame(connect, "upsert").agg(signed_sum("n")).collect()
+        upserts.agg(signed_sum("n")).collect()
 
 
 # --------------------------------------------------------------------------------------------------

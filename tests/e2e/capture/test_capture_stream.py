@@ -17,7 +17,6 @@ from pyspark.sql import SparkSession
 
 import capture
 from tests.support.servers.local_source import SMALL, LocalSource, Replica, repeating
-from tests.support.streams import run_stream
 
 pytestmark = pytest.mark.spark
 MOST = 240.0  # seconds, for a busy machine
@@ -112,36 +111,3 @@ def test_plans_and_errors_omit_the_password(
     with pytest.raises(Exception, match=r"\[SERVER_UNAVAILABLE\].*Access denied") as caught:
         spark.readStream.format("mysql-changelog").options(**wrong).load()
     assert "s3cret" not in str(caught.value)
-
-
-def test_declared_column_that_is_added_later_appears(
-    spark: SparkSession, source: LocalSource, tmp_path: Path
-) -> None:
-    for name in ("grows_1", "grows_2"):
-        source.run(
-            f"CREATE TABLE {name} (id INT PRIMARY KEY, v INT)", f"INSERT INTO {name} VALUES (1, 1)"
-        )
-    capture.register(spark)
-    schema = "row_kind STRING, id INT, w STRING, v INT, op_ts TIMESTAMP, table STRING"
-    changes = (
-        spark.readStream.format("mysql-changelog")
-        .options(**source.options("grows_[0-9]", **SMALL))
-        .schema(schema)
-        .load()
-    )
-    rows = run_stream(changes, tmp_path).rows
-    assert sorted((row.table, row.id, row.v, row.w) for row in rows) == [
-        ("grows_1", 1, 1, None),
-        ("grows_2", 1, 1, None),
-    ]
-    source.run(
-        "ALTER TABLE grows_1 ADD COLUMN w VARCHAR(5)",
-        "INSERT INTO grows_1 VALUES (2, 2, 'w')",
-        "UPDATE grows_2 SET v = 3 WHERE id = 1",
-    )
-    rows = run_stream(changes, tmp_path).rows
-    assert sorted((row.table, row.row_kind, row.id, row.v, row.w) for row in rows) == [
-        ("grows_1", "+I", 2, 2, "w"),
-        ("grows_2", "+U", 1, 3, None),
-        ("grows_2", "-U", 1, 1, None),
-    ]

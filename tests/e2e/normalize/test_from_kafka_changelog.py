@@ -8,12 +8,11 @@ from functools import reduce
 
 import pytest
 from confluent_kafka import Producer
-from pyspark.sql import DataFrame, Observation
+from pyspark.sql import DataFrame
 
 from cdc_formats.topics.kafka import sample_topic
-from normalize import ChangelogNormalize, decode_changelog, from_kafka_changelog
+from normalize import ChangelogNormalize, from_kafka_changelog
 from normalize.local_kafka import ProducerRecord
-from tests.support.frames import messages
 from tests.support.histories import TABLE, random_history, records_of, rows_by_key
 from tests.support.strategies import by_key, fold_history
 from tests.support.streams import ROCKSDB, debezium, new_topic, run_stream, servers, settings, spell
@@ -57,32 +56,6 @@ def test_stream_and_bounded_read_give_the_rows_of_the_fold(spark, kafka, tmp_pat
         spark, kafka, topic, bounded=True, options=servers(kafka, minPartitions=9)
     )
     assert rows_by_key(several.collect()) == expected
-
-
-def test_decode_changelog_gives_the_same_rows(spark, kafka, tmp_path):
-    topic = new_topic(
-        kafka,
-        [(str(key).encode(), value) for key, value in messages(random_history(2, changes=400))],
-        partitions=2,
-    )
-    metadata = {
-        "at": "timestamp",
-        "place": "offset",
-        "partition": "partition",
-        "topic": "topic",
-        "table": "source.table",
-    }
-    direct = from_kafka_changelog(
-        spark, topic, **TABLE, options=servers(kafka), metadata=metadata, bounded=True
-    )
-    raw = spark.read.format("kafka").options(**servers(kafka, subscribe=topic)).load()
-    raw.repartition(4).write.format("delta").save(str(tmp_path / "bronze"))
-    bronze = decode_changelog(
-        spark.read.format("delta").load(str(tmp_path / "bronze")), **TABLE, metadata=metadata
-    )
-    assert direct.schema == bronze.schema
-    assert direct.columns == ["row_kind", "id", "name", "qty", *metadata]
-    assert sorted(map(str, bronze.collect())) == sorted(map(str, direct.collect()))
 
 
 @pytest.mark.cross_section
@@ -150,32 +123,6 @@ def test_restarts_give_new_rows_only_and_other_columns_read_the_old_state(spark,
 # without a stage
 
 
-def test_a_source_without_duplicates_passes_unchanged(spark, kafka, tmp_path):
-    row, other = {"id": 1, "name": "a", "qty": 1}, {"id": 1, "name": "b", "qty": 1}
-    topic = new_topic(
-        kafka,
-        [
-            (None, debezium("c", None, row)),
-            (None, debezium("u", row, other)),
-            (None, debezium("u", row, other)),
-        ],
-    )
-    table = {**TABLE, "primary_key": (), "normalize": False}
-    expected = ["+I(1,a,1)", "-U(1,a,1)", "+U(1,b,1)", "-U(1,a,1)", "+U(1,b,1)"]
-    assert (
-        run_stream(
-            from_kafka_changelog(spark, topic, **table, options=servers(kafka)), tmp_path / "c"
-        ).changelog
-        == expected
-    )
-    assert [
-        spell(row)
-        for row in from_kafka_changelog(
-            spark, topic, **table, options=servers(kafka), bounded=True
-        ).collect()
-    ] == expected
-
-
 def test_upsert_kafka_deletes_by_key_are_completed_from_state(spark, kafka, tmp_path):
     records = [
         (b'{"id":1}', b'{"id":1,"name":"a","qty":1}'),
@@ -210,62 +157,26 @@ def test_upsert_kafka_deletes_by_key_are_completed_from_state(spark, kafka, tmp_
 # --------------------------------------------------------------------------------------------------
 # bad records
 
-BAD = [
-    (b"1", debezium("c", None, {"id": 1, "name": "a", "qty": 1})),
-    (b"2", b'{"op": "c", "after": {"id": "x"}}'),
-    (b"3", b"no json"),
-    (b"4", debezium("m")),
-    (b"5", None),
-    (b"6", debezium("c", None, {"id": 6, "name": "b", "qty": 1})),
-]
-
-
-@pytest.fixture(scope="module")
-def bad_topic(kafka):
-    return new_topic(kafka, BAD)
-
 
 @pytest.mark.parametrize(
     ("bounded", "table"),
     [(False, TABLE), (True, {**TABLE, "normalize": False})],
     ids=["stage, stream", "no stage, bounded"],
 )
-def test_failfast_reports_the_error_and_the_record(
-    spark, kafka, tmp_path, bad_topic, bounded, table
-):
+def test_failfast_reports_the_error_and_the_record(spark, kafka, tmp_path, bounded, table):
+    good = debezium("c", None, {"id": 1, "name": "a", "qty": 1})
+    topic = new_topic(kafka, [(b"1", good), (b"2", b'{"op": "c", "after": {"id": "x"}}')])
     df = from_kafka_changelog(
-        spark, bad_topic, **table, options=servers(kafka), bounded=bounded, check=False
+        spark, topic, **table, options=servers(kafka), bounded=bounded, check=False
     )
     with pytest.raises(
         Exception,
         match=(
             r"\[TYPE_CONVERSION\] expected `INT`.*`\$\.after\.id` of the value in "
-            rf"{bad_topic}\[0\]@1"
+            rf"{topic}\[0\]@1"
         ),
     ):
         df.collect() if bounded else run_stream(df, tmp_path / "c")
-
-
-def test_dropmalformed_drops_and_counts_in_progress_and_into_an_observation(
-    spark, kafka, tmp_path, bad_topic
-):
-    read = {**TABLE, "options": servers(kafka), "mode": "DROPMALFORMED"}
-    run = run_stream(from_kafka_changelog(spark, bad_topic, **read), tmp_path / "c")
-    assert sorted(run.changelog) == ["+I(1,a,1)", "+I(6,b,1)"]
-    counts = {
-        "RECORDS": 6,
-        "TYPE_CONVERSION": 1,
-        "MALFORMED_MESSAGE": 1,
-        "MESSAGE": 1,
-        "TOMBSTONE": 1,
-    }
-    assert {name: run.metric("changelog_decode", name) for name in counts} == counts
-    observed = Observation("counts")
-    df = from_kafka_changelog(
-        spark, bad_topic, **read, normalize=False, bounded=True, observation=observed
-    )
-    assert sorted(map(spell, df.collect())) == ["+I(1,a,1)", "+I(6,b,1)"]
-    assert {name: observed.get[name] for name in counts} == counts
 
 
 def test_a_truncate_fails_unless_configured(spark, kafka, tmp_path):

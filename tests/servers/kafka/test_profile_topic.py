@@ -38,9 +38,8 @@ def test_a_topic_is_profiled_and_nothing_is_left_behind(kafka: Any, topics: dict
         1000,
     )
     (partition,) = profile.partitions
-    assert (partition.begin, partition.records) == (0, 1000)
+    assert (partition.begin, partition.records, partition.missing) == (0, 1000, 0)
     assert partition.end > 1000
-    assert partition.missing == 0
     # Consumer groups of other tests may end at the same time.
     assert {group.group_id for group in admin.list_consumer_groups().result().valid} <= before
 
@@ -142,24 +141,6 @@ def test_a_topic_that_cannot_be_sampled_is_an_error(kafka: Any) -> None:
         profile_topic(kafka.bootstrap_servers, "nowhere", config={"enable.auto.commit": True})
 
 
-def test_hostile_bytes_of_a_real_record_are_text(kafka: Any) -> None:
-    topic = new_topic(kafka, [])
-    value = (
-        b'{"type": "insert", "database": "<b>", "table": "\\u001b[31m", "data": {"</td><script>": '
-        b"1}}"
-    )
-    kafka.produce(
-        topic,
-        [ProducerRecord(b"\xff\x1b[2J", value, 0, 1_700_000_000_000, (("<i>\u202e", b"\x1b"),))],
-    )
-    profile = profile_topic(kafka.bootstrap_servers, topic, progress=False)
-    assert profile.headers == {"<i>\u202e": 1}
-    assert not any(
-        bad in profile._repr_html_() for bad in ("<b>", "<script", "<i>", "\x1b", "\u202e")
-    )
-    assert "\x1b" not in str(profile)
-
-
 # --------------------------------------------------------------------------------------------------
 # samples and schemas
 
@@ -181,8 +162,11 @@ def test_a_sample_is_the_beginning_and_the_end_of_each_partition(kafka) -> None:
         1: [*range(10), *range(990, 1000)],
         2: [],
     }
-    assert [record.value for record in records[:3]] == [b"0", b"2", b"4"]
-    assert records[0].timestamp == 1_700_000_000_000
+    assert [(record.value, record.timestamp - 1_700_000_000_000) for record in records[:3]] == [
+        (b"0", 0),
+        (b"2", 2),
+        (b"4", 4),
+    ]
 
 
 def test_a_topic_shorter_than_the_sample_is_read_completely(kafka) -> None:
@@ -191,14 +175,15 @@ def test_a_topic_shorter_than_the_sample_is_read_completely(kafka) -> None:
         topic, [ProducerRecord(b"3", b"c", 0, 1_500_000_000_000, (("h", b"x"), ("h", None)))]
     )
     records = sample_topic(kafka.bootstrap_servers, topic)
-    assert [(record.key, record.value) for record in records] == [
-        (b"1", b"a"),
-        (b"2", None),
-        (None, b""),
-        (b"3", b"c"),
+    assert [
+        (record.topic, record.partition, record.offset, record.key, record.value, record.headers)
+        for record in records
+    ] == [
+        (topic, 0, 0, b"1", b"a", ()),
+        (topic, 0, 1, b"2", None, ()),
+        (topic, 0, 2, None, b"", ()),
+        (topic, 0, 3, b"3", b"c", (("h", b"x"), ("h", None))),
     ]
-    assert records[3].headers == (("h", b"x"), ("h", None))
-    assert (records[3].topic, records[3].partition, records[3].offset) == (topic, 0, 3)
 
 
 def test_an_empty_topic_gives_no_records_and_no_schema(kafka) -> None:
@@ -208,29 +193,3 @@ def test_an_empty_topic_gives_no_records_and_no_schema(kafka) -> None:
         InferenceError, match=r"the sample has no row of maxwell-json .* or pass schema"
     ):
         infer_topic(kafka.bootstrap_servers, topic, format="maxwell-json")
-
-
-def test_a_recorded_topic_gives_the_schema_of_its_table(kafka) -> None:
-    topic = f"{new_topic(kafka, [])}-recorded"
-    kafka.load_recording(RECORDS / "canal-mariadb-flat.jsonl.gz", topic)
-    schema = infer_topic(
-        kafka.bootstrap_servers,
-        topic,
-        format="canal-json",
-        sample=4000,
-        table_include="customers",
-        time_zone="UTC",
-    )
-    assert schema.ddl == (
-        "id INT NOT NULL, name STRING, email STRING, balance DECIMAL(20,4), created TIMESTAMP(3), "
-        "updated TIMESTAMP_NTZ(6)"
-    )
-    assert schema.primary_key == ("id",)
-    with pytest.raises(
-        InferenceError,
-        match=(
-            r"several tables: .*inventory\.customers \(2357 changes\), .*; choose one with "
-            r"table_include"
-        ),
-    ):
-        infer_topic(kafka.bootstrap_servers, topic, format="canal-json", sample=4000)
