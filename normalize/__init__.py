@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from .query import ChangelogNormalize
     from .session import local_session
     from .tables.apply import apply_batch, apply_changes
-    from .tables.database import sync_database
     from .tables.database_target import DeltaDatabase, IcebergDatabase, JdbcDatabase
+    from .tables.sync_database import sync_database
     from .tables.sync_table import sync_table
     from .tables.table_options import Maintenance, TableOptions
     from .tables.writers.delta import DeltaTarget
@@ -54,7 +54,7 @@ _HOME = {
     "signed_avg": "aggregates",
     "signed_count": "aggregates",
     "signed_sum": "aggregates",
-    "sync_database": "tables.database",
+    "sync_database": "tables.sync_database",
     "sync_table": "tables.sync_table",
     "to_kafka_changelog": "api",
     "verify_table": "verify.verify_table",

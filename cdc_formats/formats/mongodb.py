@@ -267,9 +267,8 @@ class _ChangedColumns(dict[str, Any]):
     """The columns of a document that an update changed, and its ``_id``."""
 
 
-_read_description: Callable[[bytes], Any] = json_reader(
-    narrowed(UpdateDescription, {"updated_fields": dict[str, Any] | None}) | None, spelled=True
-)
+_Description: Any = narrowed(UpdateDescription, {"updated_fields": dict[str, Any] | None})
+_read_description: Callable[[bytes], Any] = json_reader(_Description | None, spelled=True)
 
 
 def _set_changed_columns(

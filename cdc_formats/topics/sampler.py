@@ -26,7 +26,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 from uuid import UUID
 
 from cdc_formats.avro.schema_registry import Registry
@@ -34,13 +34,11 @@ from cdc_formats.decoding.envelope import unraw
 from cdc_formats.errors import DecodeError, MalformedMessageError
 from cdc_formats.events import Headers, Ignored
 from cdc_formats.format import Format, Traits, load_class
+from cdc_formats.topics.inference.observed import ColumnValues, Question
+from cdc_formats.topics.inference.source_types import DeclaredColumn
 from cdc_formats.values.connect_schema import is_wrapped, key_fields, message_fields
 from cdc_formats.values.json_reader import GlueVersion, read_frame, read_json
 from cdc_formats.values.schema import Column
-
-if TYPE_CHECKING:
-    from .inference.observed import ColumnValues
-
 
 # --------------------------------------------------------------------------------------------------
 # Records of a sample, and how their keys and values are encoded.
@@ -201,49 +199,6 @@ def _text(data: bytes) -> str | None:
 
 # --------------------------------------------------------------------------------------------------
 # What a record declares about its table, and what it shows about its format
-
-
-@dataclass(frozen=True)
-class Question:
-    """What only the user can know of a column whose type is guessed from its values.
-
-    Parameters
-    ----------
-    text : str
-    options : mapping
-        The format's options that another type may need, each with the values with which the
-        guessed type is right.
-    """
-
-    text: str
-    options: Mapping[str, tuple[str, ...]] = field(default_factory=dict, hash=False)
-
-    def is_settled(self, format: Format) -> bool:
-        """Whether an option of the format answers the question."""
-        return any(getattr(format, name, None) in right for name, right in self.options.items())
-
-    def __str__(self) -> str:
-        return self.text
-
-
-class DeclaredColumn(NamedTuple):
-    """A column as its producer declares it.
-
-    Attributes
-    ----------
-    column : Column
-    source_type : str
-        The producer's name of the type.
-    note : str
-        A note for the user on the chosen type, or an empty string.
-    comment : str
-        The column's comment in the source, or an empty string.
-    """
-
-    column: Column
-    source_type: str
-    note: str = ""
-    comment: str = ""
 
 
 class Declaration(NamedTuple):

@@ -148,6 +148,7 @@ BatchReader = Callable[[Sequence[Any]], tuple[list[Any], list[int]]]
 MOST_DIGITS = 4_300
 """The most digits of an integer: as many as Python reads by default."""
 _FRAMES = (b"\0", b"\1", b"\3")
+_BOM = b"\xef\xbb\xbf"
 """The first bytes of frames."""
 _FAILURES = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 
@@ -220,7 +221,7 @@ def json_reader(shape: type[T], *, spelled: bool = False) -> Callable[[bytes], T
         try:
             if data[:1] in _FRAMES:
                 data = memoryview(without_frame(bytes(data)))
-            return decode(data[3:] if data[:3] == b"\xef\xbb\xbf" else data)
+            return decode(data[3:] if data[:3] == _BOM else data)
         except _FAILURES as error:
             raise _malformed(error) from None
 

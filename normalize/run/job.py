@@ -32,8 +32,8 @@ from normalize.arguments import as_format, check_location
 from normalize.decode.check import check_readable
 from normalize.kafka.dead_letter import DeadLetter
 from normalize.kafka.reader_options import reader_options
-from normalize.tables.database import check_arguments, sync_database
 from normalize.tables.database_target import Database, DeltaDatabase, IcebergDatabase, JdbcDatabase
+from normalize.tables.sync_database import check_arguments, sync_database
 from normalize.tables.table_options import AS_IS, QUESTION, Maintenance, TableOptions
 from normalize.verify.proof import Verify
 

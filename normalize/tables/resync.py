@@ -18,13 +18,14 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
-from typing import Any, Protocol
+from typing import Any
 from uuid import uuid4
 
 import msgspec
 from pyspark.sql import DataFrame, SparkSession
 
-from cdc_formats.errors import ArgumentError, ChangelogError
+from cdc_formats.errors import ArgumentError, ChangelogError, refuse
+from cdc_formats.values.schema import Column
 from normalize.kafka.debezium_snapshot import IncrementalSnapshot, take_snapshot
 from normalize.kafka.topics import describer
 from normalize.monitoring.explain_error import explain_error
@@ -40,10 +41,11 @@ from .batches import (
     running_batch,
     show_in_checkpoint,
 )
+from .database import SyncDatabase
 from .facts import GuardFacts, TableFacts
 from .job import TableJob
-from .query import Query
 from .resync_state import Offsets, Resync, next_offsets, offsets_between
+from .schema import TableSchema
 from .schema_store import SchemaStore
 from .table_options import SyncError
 from .targets import Replacement, Sink, TargetError, TargetMissingError, repeat_conflicts
@@ -57,25 +59,6 @@ _LEAST_SECONDS = 3.0
 """A step that takes less is followed by a larger one."""
 _POLL = 1  # second
 _SETTLED = 1.0  # second
-
-
-class Tables(Protocol):
-    """The tables of a query."""
-
-    query: Query
-    tables: dict[str, TableJob]
-
-    def apply(self, records: DataFrame) -> None:
-        """Apply records of Kafka to the tables."""
-
-    def job(self, table: str) -> TableJob:
-        """Return a new job of a table."""
-
-    def beside(self, table: str, name: str, store: SchemaStore) -> Tables:
-        """Return what applies the records of one table to a table with another name."""
-
-    def is_of_table(self, error: Exception, table: str) -> bool:
-        """Return whether an error comes from a table's records or definition."""
 
 
 def resync_table(
@@ -306,34 +289,30 @@ def wait_while(
 
 @dataclass
 class Resyncs:
-    """Takes the next steps of the tables that are read again; called after each micro-batch.
+    """Applies micro-batches, and after each takes steps of the tables that are read again.
 
     Parameters
     ----------
-    live : Tables
-        Those of the running query.
+    live : SyncDatabase
+        The tables of the running query.
     """
 
-    live: Tables
-    _beside: tuple[str, Tables] | None = field(default=None, repr=False)
-    _size: int = 0
+    live: SyncDatabase
+    _beside: tuple[str, SyncDatabase] | None = field(default=None, repr=False)
+    _size: int = _LEAST
     _credit: float = 0.0
     _cleaned: set[str] = field(default_factory=set, repr=False)
 
-    def __call__(self, seconds: float) -> None:
-        """Take steps for a part of the time that the micro-batch took, and while no record waits.
-
-        Parameters
-        ----------
-        seconds : float
-            How long the micro-batch took.
-        """
-        batch = running_batch(self.live.query.spark)
+    def __call__(self, records: DataFrame, number: int) -> None:
+        """Apply a micro-batch; take steps for a part of its time, and while no record waits."""
+        began, spark = time.monotonic(), self.live.query.spark
+        self.live(records, number)
+        batch = running_batch(spark)
         resync = None if batch is None else self._next(batch)
         if batch is None or resync is None:
             return
-        ends = end_offsets(self.live.query.spark, batch)
-        self._credit += _SHARE * seconds
+        ends = end_offsets(spark, batch)
+        self._credit += _SHARE * (time.monotonic() - began)
         while resync is not None and ends:
             # Without records there is no micro-batch: the steps would wait for one.
             on_credit = self._credit > 0
@@ -342,14 +321,12 @@ class Resyncs:
             began = time.monotonic()
             after = self._advanced(resync, batch, ends)
             self._credit -= on_credit * (time.monotonic() - began)
-            if after == resync:
-                return
-            resync = self._next(batch)
+            resync = None if after == resync else self._next(batch)
 
     def _next(self, batch: Batch) -> Resync | None:
+        """Return the table whose step is next; what is left of those that ended is deleted."""
         resyncs = self.live.query.store.resyncs()
         for each in resyncs:
-            # A process may have been killed between the end of one and this.
             name = each.id or each.table
             if not each.is_active and name not in self._cleaned and each.table in self.live.tables:
                 self._cleaned.add(name)
@@ -361,11 +338,6 @@ class Resyncs:
         # While the rows of the source are being written, the query has nothing to do.
         due = (each for each in resyncs if each.is_active and each.phase != "loading")
         return next(due, None)
-
-    def _keep(self, resync: Resync, batch: Batch) -> None:
-        """Keep how far a table is."""
-        self.live.query.store.write_resync(resync)
-        self._show(resync, batch)
 
     def _show(self, resync: Resync, batch: Batch) -> None:
         """Show `cdc status` and the metrics how far a table is."""
@@ -384,53 +356,52 @@ class Resyncs:
 
     def _advanced(self, resync: Resync, batch: Batch, ends: Offsets) -> Resync:
         """Take the next step, and return how far the table is then."""
+        steps = {"requested": self._begun, "reading": self._read, "replacing": self._replaced}
+        begins = resync.phase == "requested"
         try:
-            if resync.phase == "requested":
-                after = self._begun(resync, ends)
-            elif resync.phase == "reading":
-                after = self._read(resync, batch, ends)
-            else:
-                after = self._replaced(resync, batch, ends)
-        except BatchOrderError:
-            raise
+            job = self._job(resync)
+            topics = {*job.schema.facts.topics} & ends.keys() or ends.keys()
+            of_table = {topic: ends[topic] for topic in sorted(topics)}
+            after = steps[resync.phase](resync, job, batch, of_table)
         except spark_error_types(ChangelogError) as error:
             # What ends a query before it has begun is no reason to end it because of a request.
-            ends_request = resync.phase == "requested" or isinstance(error, TargetMissingError)
-            if not ends_request and not self.live.is_of_table(error, resync.table):
+            ends_request = (
+                begins
+                or isinstance(error, TargetMissingError)
+                or self.live.is_of_table(error, resync.table)
+            )
+            if isinstance(error, BatchOrderError) or not ends_request:
                 raise
             text = explain_error(error).removeprefix(f"[{SyncError.condition}] ")
-            phase: Any = "refused" if resync.phase == "requested" else "failed"
+            phase: Any = "refused" if begins else "failed"
             after = msgspec.structs.replace(resync, phase=phase, reason=text)
+        store = self.live.query.store
         if after == resync:
-            return after
-        if (
-            resync.phase == "requested"
-            and self.live.query.store.read_resync(resync.table) != resync
-        ):
-            # It was cancelled or replaced meanwhile.
-            self._remove(resync)
+            return resync
+        if begins and store.read_resync(resync.table) != resync:
+            self._remove(resync)  # it was cancelled or replaced meanwhile
             return resync
         if after.phase != resync.phase:
             level = logging.WARNING if after.reason else logging.INFO
             _log.log(level, "%s is read again: %s", resync.table, after.described)
-        self._keep(after, batch)
-        # Not before: a step that is repeated needs the new table.
-        if not after.is_active:
-            self._remove(after)
+        store.write_resync(after)
+        self._show(after, batch)
         return after
 
     # ----------------------------------------------------------------------------------------------
     # the steps
 
-    def _begun(self, resync: Resync, ends: Offsets) -> Resync:
-        """Prepare the new table of a request.
+    def _begun(self, resync: Resync, job: TableJob, batch: Batch, ends: Offsets) -> Resync:
+        """Prepare the new table of a request, and note from where its records are applied to it.
+
+        The source's rows are written to it after that: a change that they lack is at a later
+        offset. An older one is applied to them again, and so are those after it.
 
         Raises
         ------
         SyncError
             When the table cannot be read again.
         """
-        job = self._job(resync)
         if job.policy.is_history:
             raise SyncError(
                 "it is a history, with versions that the topic may no longer have: begin a new one "
@@ -439,55 +410,48 @@ class Resyncs:
         for earlier in resync.abandoned:
             self._remove(msgspec.structs.replace(resync, id=earlier))
         if resync.from_source:
-            return self._prepared_for_source(resync, job, ends)
-        begins: Offsets = {}
-        removed: Offsets = {}
-        for topic, partitions in self.live.query.describer.offsets(self._topics(job, ends)).items():
-            for partition, (first, last) in partitions.items():
-                start = resync.start.get(topic, {}).get(partition, 0)
-                if start > last:
-                    raise SyncError(
-                        f"{topic}[{partition}] ends at the offset {last:,}: {start:,} is later"
-                    )
-                if start > ends.get(topic, {}).get(partition, start):
-                    return resync  # the query has not read so far
-                begins.setdefault(topic, {})[partition] = max(start, first)
-                if first > start:
-                    removed.setdefault(topic, {})[partition] = first
-        self._require_complete(removed, "older records")
+            offsets, phase = ends, "loading"
+            self._require_rows_of_source(job)
+        else:
+            offsets, phase = self._offsets(resync.start, ends, "older records"), "reading"
+            if offsets_between(ends, offsets):
+                return resync  # the query has not read so far
         self._remove(resync)
         self._seed(resync, job)
+        if resync.from_source:
+            new, old = self._sink(resync), job.sink(job.kept_target_name)
+            _prepare(job, self._replacement(resync, job), new, old)
         return msgspec.structs.replace(
-            resync, phase="reading", offsets=begins, left=offsets_between(begins, ends)
+            resync,
+            phase=phase,
+            offsets=offsets,
+            left=offsets_between(offsets, ends),
+            new=self._name(resync),
         )
 
-    def _prepared_for_source(self, resync: Resync, job: TableJob, ends: Offsets) -> Resync:
-        """Create the new table, and note the offsets from which its records are applied later.
-
-        The source's rows are read after that: a change that they lack is at a later offset. An
-        older one is applied to them again, and so are those after it.
+    def _require_rows_of_source(self, job: TableJob) -> None:
+        """Raise an error if a table has other rows than its source by design.
 
         Raises
         ------
         SyncError
-            When the source's rows are not those of the table.
         """
-        if not job.owns_target:
-            raise SyncError("it has no columns yet: the source is read once it has had a record")
-        masks = self.live.query.format.handling.masks.of_columns(job.schema.names, resync.table)
-        if job.policy.shards is not None or masks:
-            what = "several source tables are merged into it"
-            if job.policy.shards is None:
-                what = "its columns have masks, and the source has their values"
-            raise SyncError(f"{what}: read it again from its topic")
-        self._remove(resync)
-        self._seed(resync, job)
-        new, old = self._sink(resync), job.sink(job.kept_target_name)
-        _prepare(job, self._replacement(resync, job), new, old)
-        topics = self._topics(job, ends)
-        offsets = {topic: ends[topic] for topic in topics}
-        return msgspec.structs.replace(
-            resync, phase="loading", offsets=offsets, new=self._name(resync)
+        masks = self.live.query.format.handling.masks.of_columns(job.schema.names, job.table)
+        refuse(
+            (
+                not job.owns_target,
+                "it has no columns yet: the source is read once it has had a record",
+            ),
+            (
+                job.policy.shards is not None,
+                "several source tables are merged into it: read it again from its topic",
+            ),
+            (
+                masks,
+                "its columns have masks, and the source has their values: read it again from its "
+                "topic",
+            ),
+            error=SyncError,
         )
 
     def _seed(self, resync: Resync, job: TableJob) -> None:
@@ -505,72 +469,63 @@ class Resyncs:
             self._store(resync).write(msgspec.structs.replace(kept, stopped="", facts=facts))
             self._sink(resync).create_like(job.sink(job.kept_target_name))
 
-    def _require_complete(self, removed: Mapping[str, Mapping[int, int]], records: str) -> None:
-        """Raise an error if Kafka removed records for another reason than a newer one of their key.
+    def _offsets(self, known: Offsets, ends: Offsets, records: str) -> Offsets:
+        """Return the next offset of each partition, of which Kafka has all records.
 
         Parameters
         ----------
-        removed : mapping
-            The first offsets of the partitions from which it removed records.
+        known : dict
+            The next offsets; 0 for other partitions.
+        ends : dict
+            The partitions.
         records : str
-            Which records.
+            What those are that it would lack.
 
         Raises
         ------
         SyncError
+            When Kafka removed records for another reason than a newer one of their key.
         """
-        for topic, partitions in removed.items():
-            if partitions and not self.live.query.describer.is_compacted(topic):
-                partition, first = next(iter(partitions.items()))
-                raise SyncError(
-                    f"{topic}[{partition}] begins at the offset {first}: Kafka has removed {records}, "
-                    "and rows that did not change since would be missing. Give topics of tables "
-                    "cleanup.policy=compact, or let the producer write a new snapshot"
-                )
+        describer, offsets = self.live.query.describer, Offsets()
+        ranges = describer.offsets(ends)
+        for topic, partitions in ends.items():
+            for partition, end in partitions.items():
+                first, last = ranges[topic].get(partition, (0, end))
+                at = known.get(topic, {}).get(partition, 0)
+                if at > last:
+                    raise SyncError(
+                        f"{topic}[{partition}] ends at the offset {last:,}: {at:,} is later"
+                    )
+                if at < first and not describer.is_compacted(topic):
+                    raise SyncError(
+                        f"{topic}[{partition}] begins at the offset {first}: Kafka has removed "
+                        f"{records}, and rows that did not change since would be missing. Give "
+                        "topics of tables cleanup.policy=compact, or let the producer write a new "
+                        "snapshot"
+                    )
+                offsets.setdefault(topic, {})[partition] = max(at, first)
+        return offsets
 
-    def _read(self, resync: Resync, batch: Batch, ends: Offsets) -> Resync:
+    def _read(self, resync: Resync, job: TableJob, batch: Batch, ends: Offsets) -> Resync:
         """Apply the records of the next step, or those of the step that was planned."""
-        job = self._job(resync)
-        topics = self._topics(job, ends)
-        ranges = self.live.query.describer.offsets(topics)
-        offsets = {
-            topic: {
-                partition: resync.offsets.get(topic, {}).get(partition, first)
-                for partition, (first, _) in ranges.get(topic, {}).items()
-            }
-            for topic in topics
-        }
-        removed = {
-            topic: {
-                partition: ranges[topic][partition][0]
-                for partition, at in partitions.items()
-                if at < ranges[topic][partition][0]
-            }
-            for topic, partitions in offsets.items()
-        }
-        self._require_complete(removed, "records that were not read again yet")
-        end = {
-            topic: {
-                partition: ends[topic].get(partition, at) for partition, at in partitions.items()
-            }
-            for topic, partitions in offsets.items()
-        }
+        offsets = self._offsets(resync.offsets, ends, "records that were not read again yet")
+        if offsets_between(ends, offsets):
+            return resync  # the query began again, with a new checkpoint
         if not resync.until:
-            until = next_offsets(offsets, end, min(_MOST, max(_LEAST, self._size)))
+            until = next_offsets(offsets, ends, min(_MOST, max(_LEAST, self._size)))
             resync = msgspec.structs.replace(resync, offsets=offsets, until=until)
             if until != offsets:
-                self._keep(resync, batch)
-        records = self._apply(resync, job)
-        at = resync.until
+                self.live.query.store.write_resync(resync)
+        records, at = self._apply(resync, job), resync.until
         read = msgspec.structs.replace(
             resync,
             step=resync.step + (at != resync.offsets),
             offsets=at,
             until={},
             records=resync.records + records,
-            left=offsets_between(at, end),
+            left=offsets_between(at, ends),
         )
-        return self._counted(read, job, batch) if at == end else read
+        return self._counted(read, job, batch) if at == ends else read
 
     def _apply(self, resync: Resync, job: TableJob) -> int:
         """Apply the records of a planned step, and return their number.
@@ -580,40 +535,28 @@ class Resyncs:
         SyncError
             When the new table stopped.
         """
-        start = {
-            topic: {each: at for each, at in partitions.items() if at < resync.until[topic][each]}
-            for topic, partitions in resync.offsets.items()
-        }
-        start = {topic: partitions for topic, partitions in start.items() if partitions}
-        if not start:
+        if resync.until == resync.offsets:
             return 0
-        end = {
-            topic: {each: resync.until[topic][each] for each in of} for topic, of in start.items()
-        }
-        beside, spark = self._new(resync, job), self.live.query.spark
-        new = beside.tables.get(resync.table)
-        before, began = 0 if new is None else new.records, time.monotonic()
-        with in_batch(spark, Batch(resync.id, resync.step)):
-            beside.apply(beside.query.records_between(start, end))
+        beside, began = self._new(resync, job), time.monotonic()
+        before = sum(each.records for each in beside.tables.values())
+        with in_batch(self.live.query.spark, Batch(resync.id, resync.step)):
+            beside.apply(beside.query.records_between(resync.offsets, resync.until))
         # The next step takes about the time of this micro-batch.
         ratio = max(_LEAST_SECONDS, self._credit) / max(time.monotonic() - began, 0.01)
         self._size = int(max(_LEAST, self._size) * min(2.0, max(0.5, ratio)))
-        new = beside.tables.get(resync.table)
-        if new is None:
-            return 0
-        if new.schema.stopped:
-            raise SyncError(new.schema.stopped)
-        return new.records - before
+        for each in beside.tables.values():
+            if each.schema.stopped:
+                raise SyncError(each.schema.stopped)
+        return sum(each.records for each in beside.tables.values()) - before
 
-    def _new(self, resync: Resync, job: TableJob) -> Tables:
+    def _new(self, resync: Resync, job: TableJob) -> SyncDatabase:
         """Return what applies records to the new table, which gets all columns of the old one."""
-        store = self._store(resync)
-        kept, live = store.read(resync.table), job.schema
+        store, live = self._store(resync), job.schema
+        kept = store.read(resync.table)
         if kept is None and resync.records:
             raise SyncError("the file of its new table is missing: request it again")
-        if kept is not None and live.columns and not job.schema.stopped:
-            only_new = [each for each in kept.columns if each.name not in live.names]
-            columns = (*live.columns, *only_new)
+        if kept is not None and live.columns and not live.stopped:
+            columns = _all_columns(live, kept)
             if columns != kept.columns:
                 store.write(msgspec.structs.replace(live, columns=columns, facts=kept.facts))
                 self._beside = None
@@ -641,19 +584,13 @@ class Resyncs:
             carries_batch=resumes and not has_batch,
         )
 
-    def _replaced(self, resync: Resync, batch: Batch, ends: Offsets) -> Resync:
+    def _replaced(self, resync: Resync, job: TableJob, batch: Batch, ends: Offsets) -> Resync:
         """Replace the rows of the old table by those of the new one."""
-        job = self._job(resync)
         sink = job.sink(job.kept_target_name)
         # A stopped table does not have the micro-batch: a query that is killed would repeat it.
         carried = batch if resync.carries_batch else Batch(resync.id, resync.step)
         is_done = sink.exists() and is_repeat(carried, sink.record(carried), sink.table)
-        at_end = all(
-            ends.get(topic, {}).get(each, at) == at
-            for topic, partitions in resync.offsets.items()
-            for each, at in partitions.items()
-        )
-        if not is_done and not at_end:
+        if not is_done and resync.offsets != ends:
             return msgspec.structs.replace(resync, phase="reading")
         if not is_done:
             new, replacement = self._sink(resync), self._replacement(resync, job)
@@ -669,24 +606,17 @@ class Resyncs:
 
     def _resume(self, resync: Resync, job: TableJob, batch: Batch) -> None:
         """Let the old table go on with the columns of the new one, also if it was stopped."""
-        new, store = self._store(resync).read(resync.table), self.live.query.store
-        live = job.schema
+        new, live, store = self._store(resync).read(resync.table), job.schema, self.live.query.store
         if new is None:  # the files are those of an earlier attempt, which ended
             return
-        facts = msgspec.structs.replace(new.facts, target=job.target_name(), written=True)
-        if resync.resumes:
-            after = new.facts.guard.after
-            guard = GuardFacts(batch.query, batch.number, after, after)
-            resumed = msgspec.structs.replace(
-                new, facts=msgspec.structs.replace(facts, guard=guard)
-            )
-        else:
-            columns = (
-                *live.columns,
-                *(each for each in new.columns if each.name not in live.names),
-            )
-            facts = msgspec.structs.replace(facts, guard=live.facts.guard, topics=live.facts.topics)
-            resumed = msgspec.structs.replace(live, columns=columns, facts=facts)
+        resumed, topics, after = new, new.facts.topics, new.facts.guard.after
+        guard = GuardFacts(batch.query, batch.number, after, after)
+        if not resync.resumes:
+            columns, guard, topics = _all_columns(live, new), live.facts.guard, live.facts.topics
+            resumed = msgspec.structs.replace(live, columns=columns, facts=new.facts)
+        resumed = resumed.with_facts(
+            target=job.target_name(), written=True, guard=guard, topics=topics
+        )
         if resumed != live:
             store.write(resumed)
             self.live.tables[resync.table] = self.live.job(resync.table)
@@ -728,12 +658,10 @@ class Resyncs:
             sink.drop()
         self._store(resync).remove()
 
-    # ----------------------------------------------------------------------------------------------
-    # Kafka
 
-    def _topics(self, job: TableJob, ends: Offsets) -> list[str]:
-        """Return the topics of a table's records; all if none is known."""
-        return sorted(set(job.schema.facts.topics) & ends.keys() or ends.keys())
+def _all_columns(old: TableSchema, new: TableSchema) -> tuple[Column, ...]:
+    """Return the columns of a table, and those that only the new one has."""
+    return (*old.columns, *(each for each in new.columns if each.name not in old.names))
 
 
 def _prepare(job: TableJob, replacement: Replacement, sink: Sink, other: Sink) -> None:

@@ -25,9 +25,9 @@ from cdc_formats.errors import ChangelogError
 from normalize import LocalKafka, sync_database, sync_table
 from normalize.local_kafka import ProducerRecord
 from normalize.monitoring.explain_error import explain_error
-from normalize.tables.database import SyncDatabase
 from normalize.tables.database_target import table_name
 from normalize.tables.job import TableJob
+from normalize.tables.resync import Resyncs
 from tests.support.databases import Message, Row, Tables, maxwell
 from tests.support.sinking import fails_after_repeating, forget_last_commit
 
@@ -215,7 +215,7 @@ class BoundedSync(SyncedTables):
             self.written.append({**placed, "key": record.key, "value": record.value})
         return topic
 
-    def job(self, **options: Any) -> SyncDatabase:
+    def job(self, **options: Any) -> Resyncs:
         """Return the function of a query with these options."""
         return self._function(sync_database, self.tables.database, options)
 
@@ -249,7 +249,7 @@ class BoundedSync(SyncedTables):
         if self.written:
             self.apply(job, by_spark=by_spark)
 
-    def apply(self, job: SyncDatabase | TableJob, *, by_spark: bool = False) -> None:
+    def apply(self, job: Resyncs | TableJob, *, by_spark: bool = False) -> None:
         """Apply a micro-batch; decoded by Spark, as a large one."""
         if not self.planned:
             self.planned, self.written = self.written, []

@@ -186,7 +186,7 @@ def test_delta_does_not_store_the_changes_again(
     new_sync: NewBoundedSync, kind: str, setting: str
 ) -> None:
     sync, name = new_sync(kind), "spark.databricks.delta.merge.materializeSource"
-    jobs = sync.table_job(**TABLE), sync.job()
+    jobs = sync.table_job(**TABLE), sync.job().live
     assert [job.query.spark.conf.get(name, "auto") for job in jobs] == [setting, setting]
     # The user's own MERGEs are as before.
     assert sync.spark.conf.get(name, "auto") == "auto"

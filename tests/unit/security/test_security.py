@@ -17,7 +17,6 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from cdc_formats.registry import BUILT_IN
 from hypothesis import example, given, settings, strategies as st
 
 from cdc_formats import Event, Format, Ignored, columns, get_format, read_object
@@ -36,6 +35,7 @@ from cdc_formats.errors import (
     StateVersionError,
     printable,
 )
+from cdc_formats.format import BUILT_IN
 from cdc_formats.message_format import json_schema_of
 from cdc_formats.topics.inference import infer_schema
 from normalize import ChangelogNormalize, DeadLetter
