@@ -11,9 +11,9 @@ from textwrap import wrap
 
 from cdc_formats.errors import ArgumentError, printable
 from cdc_formats.format import format_class
+from cdc_formats.topics.declared import Question
 from cdc_formats.topics.inference import ColumnEvidence
 from cdc_formats.topics.profile import TableProfile, TopicProfile
-from cdc_formats.topics.sampler import Question
 
 from .formats import option_texts, without_marks
 from .source import OF_SOURCE

@@ -26,7 +26,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 from uuid import UUID
 
 from cdc_formats.avro.schema_registry import Registry
@@ -34,11 +34,13 @@ from cdc_formats.decoding.envelope import unraw
 from cdc_formats.errors import DecodeError, MalformedMessageError
 from cdc_formats.events import Headers, Ignored
 from cdc_formats.format import Format, Traits, load_class
-from cdc_formats.topics.inference.observed import ColumnValues, Question
-from cdc_formats.topics.inference.source_types import DeclaredColumn
+from cdc_formats.topics.declared import DeclaredColumn, Question
 from cdc_formats.values.connect_schema import is_wrapped, key_fields, message_fields
 from cdc_formats.values.json_reader import GlueVersion, read_frame, read_json
 from cdc_formats.values.schema import Column
+
+if TYPE_CHECKING:
+    from .inference.observed import ColumnValues
 
 # --------------------------------------------------------------------------------------------------
 # Records of a sample, and how their keys and values are encoded.

@@ -46,12 +46,11 @@ from cdc_formats.errors import (
 )
 from cdc_formats.events import Event, Headers, Ignored
 from cdc_formats.format import Format, get_format, option_name, untyped_reader
+from cdc_formats.topics.declared import DeclaredColumn, Question
 from cdc_formats.topics.inference.observed import DIGITS, ColumnValues
 from cdc_formats.topics.inference.source_types import STRING, avro_columns, field_names
 from cdc_formats.topics.sampler import (
-    DeclaredColumn,
     InspectedRecord,
-    Question,
     SampleCounts,
     SampledRecord,
     sampler_of,

@@ -30,14 +30,13 @@ from __future__ import annotations
 import base64
 import re
 from collections import Counter
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable
 from datetime import datetime
 from decimal import Decimal
 from typing import Any, ClassVar
 
 from cdc_formats.errors import clip
-from cdc_formats.format import Format
+from cdc_formats.topics.declared import Question
 from cdc_formats.values.json_reader import NumberWithText
 from cdc_formats.values.mysql import UNSIGNED_BIGINT
 from cdc_formats.values.schema import Column, Handling, SqlType
@@ -61,29 +60,6 @@ _KINDS = {
 }
 _NUMBERS = {"integer", "number", "double"}
 _ROOMY_SCALE = 18  # as Spark's own default, DECIMAL(38,18)
-
-
-@dataclass(frozen=True)
-class Question:
-    """What only the user can know of a column whose type is guessed from its values.
-
-    Parameters
-    ----------
-    text : str
-    options : mapping
-        The format's options that another type may need, each with the values with which the
-        guessed type is right.
-    """
-
-    text: str
-    options: Mapping[str, tuple[str, ...]] = field(default_factory=dict, hash=False)
-
-    def is_settled(self, format: Format) -> bool:
-        """Whether an option of the format answers the question."""
-        return any(getattr(format, name, None) in right for name, right in self.options.items())
-
-    def __str__(self) -> str:
-        return self.text
 
 
 def _accepts(convert: Callable[[str], object]) -> Callable[[str], bool]:

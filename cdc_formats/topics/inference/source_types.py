@@ -42,10 +42,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 from cdc_formats.avro.records import AvroSchema
 from cdc_formats.errors import SchemaError
+from cdc_formats.topics.declared import DeclaredColumn
 from cdc_formats.values.connect_schema import CONNECT, DEBEZIUM_TIME
 from cdc_formats.values.mysql import UNSIGNED_BIGINT, mysql_type
 from cdc_formats.values.schema import Column, SqlType
@@ -100,26 +101,6 @@ _VECTOR_NOTE = (
     "PostgreSQL's log lacks a long vector that an update did not change, and the connector writes "
     "null: ALTER TABLE ... ALTER COLUMN ... SET STORAGE PLAIN"
 )
-
-
-class DeclaredColumn(NamedTuple):
-    """A column as its producer declares it.
-
-    Attributes
-    ----------
-    column : Column
-    source_type : str
-        The producer's name of the type.
-    note : str
-        A note for the user on the chosen type, or an empty string.
-    comment : str
-        The column's comment in the source, or an empty string.
-    """
-
-    column: Column
-    source_type: str
-    note: str = ""
-    comment: str = ""
 
 
 def connect_columns(schema: Mapping[str, Any], connector: str = "") -> list[DeclaredColumn]:

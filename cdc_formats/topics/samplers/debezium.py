@@ -21,6 +21,7 @@ from cdc_formats.events import Headers
 from cdc_formats.formats.debezium.avro import DebeziumAvro
 from cdc_formats.formats.debezium.flat import DebeziumFlatJson, connector_of, either
 from cdc_formats.formats.debezium.json import DebeziumJson, is_complete, is_complete_source
+from cdc_formats.topics.declared import DeclaredColumn, Question
 from cdc_formats.topics.inference.observed import BASE64, DIGITS, ColumnValues
 from cdc_formats.topics.inference.source_types import (
     MYSQL_CONNECTORS,
@@ -36,10 +37,8 @@ from cdc_formats.topics.sampler import (
     JSON_PAYLOAD,
     NULL,
     Declaration,
-    DeclaredColumn,
     Evidence,
     InspectedRecord,
-    Question,
     SampleCounts,
     Sampler,
 )

@@ -19,6 +19,7 @@ from cdc_formats.formats.dms import USUAL_PREFIX, DmsJson, before_image_names
 from cdc_formats.formats.op import OpJson
 from cdc_formats.formats.sqlserver_ces import unwrapped
 from cdc_formats.formats.upsert.upsert_kafka import UpsertKafka
+from cdc_formats.topics.declared import DeclaredColumn
 from cdc_formats.topics.inference.observed import DIGITS
 from cdc_formats.topics.inference.source_types import STRING, canal_type, jdbc_type
 from cdc_formats.topics.sampler import (
@@ -31,7 +32,6 @@ from cdc_formats.topics.sampler import (
     JSON_VALUE,
     NULL,
     Declaration,
-    DeclaredColumn,
     Evidence,
     InspectedRecord,
     SampleCounts,

@@ -32,12 +32,12 @@ from cdc_formats.errors import (
     UnknownFormatError,
 )
 from cdc_formats.testing import Vector, check_format, check_sampling
+from cdc_formats.topics.declared import DeclaredColumn
 from cdc_formats.topics.inference import infer_schema
 from cdc_formats.topics.kafka import sample_topic
 from cdc_formats.topics.profile import TopicProfile, profile_records
 from cdc_formats.topics.sampler import (
     Declaration,
-    DeclaredColumn,
     Evidence,
     Sampler,
     sampler_class,
