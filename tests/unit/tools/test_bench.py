@@ -373,7 +373,7 @@ def test_what_grows_or_differs_ends_the_run(check, right, wrong, text):
     [
         pytest.param(
             ["--ways", "hand,fast"],
-            "'fast' is not one of delta, iceberg, postgresql, flink, hand",
+            "'fast' is not one of delta, iceberg, postgresql, mariadb, flink, hand",
             id="an unknown way",
         ),
         pytest.param(
