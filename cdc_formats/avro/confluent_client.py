@@ -16,7 +16,7 @@ from cdc_formats.errors import (
     SchemaRegistryError,
     WriterSchemaError,
 )
-from cdc_formats.values.json_reader import GlueVersion, SchemaId
+from cdc_formats.values.frames import GlueVersion, SchemaId
 
 from .records import AvroSchema
 from .registry_client import BUSY, MOST_TEXT, REQUEST_SECONDS, RegistryClient, RegistryOptions, T

@@ -18,7 +18,7 @@ from cdc_formats.errors import (
     SchemaRegistryError,
     WriterSchemaError,
 )
-from cdc_formats.values.json_reader import GlueVersion, SchemaId
+from cdc_formats.values.frames import GlueVersion, SchemaId
 
 from .registry_client import (
     BUSY,

@@ -29,7 +29,7 @@ from cdc_formats.errors import (
     WriterSchemaError,
     refuse,
 )
-from cdc_formats.values.json_reader import SchemaId
+from cdc_formats.values.frames import SchemaId
 
 from .records import AvroSchema
 

@@ -20,7 +20,7 @@ from typing import Any
 
 from cdc_formats.errors import DecodeError, FormatOptionError, MalformedMessageError
 from cdc_formats.events import Headers
-from cdc_formats.values.json_reader import FRAME_SIZE, GLUE_FRAME_SIZE, SchemaId, read_frame
+from cdc_formats.values.frames import FRAME_SIZE, GLUE_FRAME_SIZE, SchemaId, read_frame
 from cdc_formats.values.schema import Converter, null_or
 
 from .confluent_client import ConfluentClient

@@ -16,7 +16,8 @@ from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 from cdc_formats.errors import DecodeError, MalformedMessageError, WriterSchemaError
-from cdc_formats.values.json_reader import FRAME_SIZE, read_frame, read_json
+from cdc_formats.values.frames import FRAME_SIZE, read_frame
+from cdc_formats.values.json_reader import read_json
 
 SENTENCE = (
     "Protobuf is not read: write Avro or JSON instead (Kafka Connect: value.converter), or parse "

@@ -36,7 +36,8 @@ from cdc_formats.events import Headers, Ignored
 from cdc_formats.format import Format, Traits, load_class
 from cdc_formats.topics.declared import DeclaredColumn, Question
 from cdc_formats.values.connect_schema import is_wrapped, key_fields, message_fields
-from cdc_formats.values.json_reader import GlueVersion, read_frame, read_json
+from cdc_formats.values.frames import GlueVersion, read_frame
+from cdc_formats.values.json_reader import read_json
 from cdc_formats.values.schema import Column
 
 if TYPE_CHECKING:

@@ -87,7 +87,7 @@ from cdc_formats.errors import (
 )
 from cdc_formats.events import ControlEvent, Event, Headers, Ignored, KeyValue, Reader, RowKind
 from cdc_formats.format import Encoder, MetadataColumn, table_filter
-from cdc_formats.values.json_reader import SchemaId, id_of
+from cdc_formats.values.frames import SchemaId, id_of
 from cdc_formats.values.schema import Column, Handling, columns as to_columns
 
 from .json import (

@@ -43,7 +43,8 @@ from cdc_formats.topics.sampler import (
     Sampler,
 )
 from cdc_formats.values.connect_schema import CONNECT, DEBEZIUM_TIME, key_fields, message_fields
-from cdc_formats.values.json_reader import SchemaId, read_json
+from cdc_formats.values.frames import SchemaId
+from cdc_formats.values.json_reader import read_json
 from cdc_formats.values.schema import Column
 from cdc_formats.values.types import MOST_DIGITS
 

@@ -30,7 +30,7 @@ from cdc_formats.errors import (
 from cdc_formats.events import KeyValue
 from cdc_formats.topics.inference import infer_schema, infer_subject
 from cdc_formats.topics.profile import profile_records
-from cdc_formats.values.json_reader import MOST_CONTENT_BYTES, GlueVersion
+from cdc_formats.values.frames import MOST_CONTENT_BYTES, GlueVersion
 from tests.support.both_decoders import differences, odd_places, source_of
 from tests.support.error_texts import error_test, text_test
 from tests.support.samples import sample
