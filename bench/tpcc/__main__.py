@@ -93,7 +93,7 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
     running.add_argument(
         "--kill",
         type=lambda text: _names(text, KINDS),
-        default=KINDS[:-1],
+        default=tuple(kind for kind in KINDS if kind != "target"),
         help=f"what is killed in turn, comma-separated: {', '.join(KINDS)}",
     )
     running.add_argument(

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from normalize import JdbcDatabase
 from normalize.tables.writers.jdbc import JdbcConnection
 
-from .record import source_rows
+from .record import login, source_rows
 from .results import Readable
 from .servers import Source
 from .tables import TABLES
@@ -33,7 +33,7 @@ _INTERVAL = 1.0  # seconds
 
 
 class ProbedCopy:
-    """A copy whose records are readable when the tables in PostgreSQL have them."""
+    """A copy whose records are readable when the tables of the server have them."""
 
     def __init__(self, copy: Copy, spark: SparkSession, server: Source) -> None:
         self.copy, self._spark, self._server = copy, spark, server
@@ -87,7 +87,7 @@ def _values(tables: JdbcConnection) -> dict[int, int]:
 
 def database_of(server: Source) -> JdbcDatabase:
     """Return the database of a server."""
-    return JdbcDatabase(server.url, user=server.user, password=server.password)
+    return JdbcDatabase(**login(server))
 
 
 def in_database(spark: SparkSession, server: Source, start: Callable[[str, Path], Copy]) -> Target:

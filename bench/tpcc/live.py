@@ -28,6 +28,7 @@ from .record import (
     ends,
     execute,
     jdbc_table,
+    login,
     prepare,
     row_count,
     say,
@@ -252,11 +253,6 @@ class Live:
             time.sleep(1)
 
 
-def login(server: Source) -> dict[str, str]:
-    """Return where a server is, and how to log in."""
-    return {"url": server.url, "user": server.user, "password": server.password}
-
-
 def _reason(log: str) -> str:
     lines = [line for line in log.splitlines() if "Exception" in line or "Error" in line]
     return lines[-1][:300] if lines else "no error in its log"
@@ -397,7 +393,7 @@ def compared(spark: Any, running: Live) -> Outcome:
         if server is not None:
             target = jdbc_table(server, table.name)
         name = f"public.{table.name}" if running.options.database == "postgresql" else table.name
-        of_source = JdbcSource(source.url, name, user=source.user, password=source.password)
+        of_source = JdbcSource(table=name, **login(source))
         result = verify_table(spark, of_source, target, max_lag_seconds=0)
         equal[table.name] = result.equal
         rows = source_rows(spark, server, table.name) if server else spark.table(target.sql_name)

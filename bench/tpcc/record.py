@@ -126,7 +126,12 @@ def execute(spark: Any, source: Source, *statements: str) -> None:
 
 def jdbc_table(source: Source, name: str) -> JdbcTarget:
     """Return a table of the source."""
-    return JdbcTarget(source.url, name, user=source.user, password=source.password)
+    return JdbcTarget(table=name, **login(source))
+
+
+def login(server: Source) -> dict[str, str]:
+    """Return where a server is, and how to log in."""
+    return {"url": server.url, "user": server.user, "password": server.password}
 
 
 def record(options: argparse.Namespace, folder: Path) -> Recording:

@@ -355,14 +355,14 @@ class RowConverter:
         """
         values = self.raw(image)
         if values == self._absent:
-            there = (
+            names = (
                 ""
                 if isinstance(image, msgspec.Struct)
                 else f"; it has {', '.join(sorted(map(str, image))) or 'none'}"
             )
             reason = f"none of the declared columns ({', '.join(self.names)}) is in the row"
             hint = ": names are case-sensitive"
-            raise MissingFieldError(reason + there + hint, path, bare=reason + hint)
+            raise MissingFieldError(reason + names + hint, path, bare=reason + hint)
         return self.of_values(values, path)
 
     def of_values(self, values: Sequence[Any], path: str) -> tuple[Any, ...]:

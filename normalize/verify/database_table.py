@@ -210,11 +210,10 @@ class DatabaseTable:
         if not self.exists:
             raise TargetError(f"{self.target} does not exist")
         with JdbcConnection.open(self.spark, self.target) as connection:
-            dialect, table, column = connection.dialect, self.target.table, _postgres_column
+            dialect, column, query = connection.dialect, _postgres_column, _POSTGRES_COLUMNS
             if isinstance(dialect, MySql):
-                column = _mysql_column
-            query = _MYSQL_COLUMNS if column is _mysql_column else _POSTGRES_COLUMNS
-            described = connection.rows(query.format(*connection.identity(table)))
+                column, query = _mysql_column, _MYSQL_COLUMNS
+            described = connection.rows(query.format(*connection.identity(self.target.table)))
             columns = [column(dialect.name(str(row[0])), *map(str, row[:3])) for row in described]
         key = sorted(
             (int(number), str(name)) for name, _, _, number in described if number is not None

@@ -104,6 +104,7 @@ from cdc_formats.values.json_reader import (
     fields_of,
     json_bytes,
     json_reader,
+    read_members,
     read_object,
     read_part,
 )
@@ -403,7 +404,6 @@ class _Reader:
         shape = _added_shape(self.prefix)
         self.nothing = _Message(shape(), None, self.prefix)
         self.added = json_reader(shape | None, spelled=rows.spelled)
-        self.parts = json_reader(dict[str, msgspec.Raw])
         self.described = described_reader(rows, format.handling, of_row=True)
         self.tables = table_filter(format)
         self.key = KafkaKey(rows, format.handling, with_schema=format.schema_include is not False)
@@ -437,7 +437,7 @@ class _Reader:
         marked = bytes(added.block or added.payload)[:1] in (b"{", b"n") and (
             "payload" not in self.rows.names or added.block
         )
-        return bool(marked) and len(self.parts(value)) == (2 if added.block else 1)
+        return bool(marked) and len(read_members(value)) == (2 if added.block else 1)
 
     def _row(self, added: Any, value: bytes, block: bytes, path: str) -> Sequence[Event] | Ignored:
         message = _Message(added, value, self.prefix)

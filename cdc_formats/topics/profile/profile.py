@@ -250,8 +250,7 @@ def _tried(
     `values` has the options of all formats.
     """
     if isinstance(default, Exception):
-        # Of the built-in formats, those in Avro have requirements: they are listed if the bytes may
-        # be Avro.
+        # The built-in formats in Avro have requirements: they are listed if the bytes may be Avro.
         is_avro = identifier in BUILT_IN and isinstance(default, MissingDependencyError)
         may_be_its = not is_avro or any(each.value.encoding in FRAMED for each in records)
         return Candidate(

@@ -225,8 +225,8 @@ class DatabaseSink(Sink):
             staged.merge(batch)
 
     def merge_arrow(self, latest: ArrowRows, spec: TableSpec) -> None:
-        names = [ROW_KIND, *[ABSENT_COLUMN] * spec.partial_rows, *spec.names]
-        rows = dialect_of(self.table.url).rows_text(latest.table.select(names))
+        kinds = [ROW_KIND, *[ABSENT_COLUMN] * spec.partial_rows]
+        rows = dialect_of(self.table.url).rows_text(latest.table.select([*kinds, *spec.names]))
         if rows is None:
             self.merge(latest.frame(), spec)
             return
@@ -238,7 +238,7 @@ class DatabaseSink(Sink):
             staged.create(spec, temporary=True)
             with staged.transaction(batch):
                 connection.own(self._staging_table(batch))
-                staged.load(rows, spec)
+                staged.load(rows, kinds)
                 # Last: another driver with the same checkpoint waits for the record.
                 staged.merge(batch)
 
@@ -434,17 +434,17 @@ class _StagedRows:
                 "executor was lost"
             )
 
-    def load(self, rows: bytes | list[str], spec: TableSpec) -> None:
+    def load(self, rows: bytes | list[str], kinds: Sequence[str]) -> None:
         """Write the rows into the staging table.
 
         Parameters
         ----------
         rows : bytes or list of str
             Those of `Dialect.rows_text`.
-        spec : TableSpec
+        kinds : sequence of str
+            The first columns of the rows, which the table does not have.
         """
         dialect, name = self.connection.dialect, self.connection.dialect.table(self.name)
-        kinds = [ROW_KIND, *[ABSENT_COLUMN] * spec.partial_rows]
         columns = dialect.names([*kinds, *self.names.values()])
         if isinstance(rows, bytes):
             copy = f"COPY {name} ({columns}) FROM STDIN (FORMAT csv, ENCODING 'UTF8')"
@@ -854,10 +854,10 @@ class JdbcConnection:
 
     def spelled(self, table: str, names: Sequence[str]) -> list[str]:
         """Return names with the table's upper and lower case; columns that it knows are not asked."""
-        known = self._spelled.setdefault(table, {})
-        if not {*in_lower(names)} <= known.keys():
-            known.update((name.lower(), name) for name in self.columns(table) or [])
-        return [known.get(name.lower(), name) for name in names]
+        spelled = self._spelled.setdefault(table, {})
+        if not {*in_lower(names)} <= spelled.keys():
+            spelled.update((name.lower(), name) for name in self.columns(table) or [])
+        return [spelled.get(name.lower(), name) for name in names]
 
     def identity(self, table: str) -> tuple[str, ...]:
         """Return the literals by which queries of the catalog find a table."""

@@ -1,7 +1,7 @@
 """Arrow's rows as text that a server loads: CSV for ``COPY``, or the ``VALUES`` of ``INSERT``.
 
-The server converts each text to the type of its column. ``LOAD DATA LOCAL`` is not used: it makes
-warnings of the errors of values that do not fit, also in strict mode.
+The server converts each text to the type of its column. ``LOAD DATA LOCAL`` is not used: it only
+warns of values that do not fit, also in strict mode.
 """
 
 from __future__ import annotations
