@@ -113,6 +113,9 @@ def _measured(
     snapshot = copy.wait(player.records) - began
     say(f"snapshot: {recording.snapshot:,} records readable after {snapshot:.0f} s")
     replay = Replay(copy, player)
+    # Java compiles, and the first files are written.
+    first = options.at or options.rate
+    replay.trial(min(player.left, round(first * options.warm_up)), first)
     trials, exhausted = ([], False) if options.at else replay.search(options)
     seconds = 60 * options.replay_minutes or options.seconds
     rate = options.at or sustained_rate(trials) / 2 or options.rate / 2
@@ -175,8 +178,6 @@ class Replay:
     def search(self, options: argparse.Namespace) -> tuple[list[Trial], bool]:
         """Return the trials of the search, and whether the changes ended before it."""
         trials: list[Trial] = []
-        # Java compiles, and the first files are written.
-        self.trial(min(self.player.left, round(options.rate * options.warm_up)), options.rate)
         reserve = options.seconds * options.rate / 4
         while (rate := next_rate(trials, options.rate)) is not None:
             count = round(rate * options.seconds)

@@ -21,12 +21,15 @@ from __future__ import annotations
 import logging
 import os
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from contextvars import ContextVar, copy_context
+from functools import partial
 from hashlib import sha256
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import msgspec
+from pyspark import inheritable_thread_target
 from pyspark.sql import SparkSession
 
 from cdc_formats.errors import ArgumentError, ChangelogError
@@ -40,6 +43,7 @@ ICEBERG_QUERY, ICEBERG_BATCH = "spark.sql.streaming.queryId", "spark.sql.streami
 ICEBERG_OFFSETS = "changelog.offsets"
 _DIGITS, _BITS = 8, 32
 _Offsets = dict[str, dict[int, int]]
+_T = TypeVar("_T")
 
 
 class BatchOrderError(ChangelogError, RuntimeError):
@@ -160,6 +164,29 @@ def digest_of(start: list[str | None], end: list[str | None]) -> str:
     return sha256(repr((start, end)).encode()).hexdigest()[:_DIGITS]
 
 
+_current: ContextVar[Batch | None] = ContextVar("_current")
+
+
+@contextmanager
+def one_batch(spark: SparkSession) -> Iterator[None]:
+    """Ask Spark once which micro-batch the block applies: each call of the JVM takes time."""
+    token = _current.set(running_batch(spark))
+    try:
+        yield
+    finally:
+        _current.reset(token)
+
+
+def in_thread(spark: SparkSession, call: Callable[[], _T]) -> Callable[[], _T]:
+    """Return a call for another thread, which has the micro-batch and Spark's settings of this one.
+
+    Each call has its own copy of Spark's local properties. Threads that share a copy would also
+    share the number of the SQL execution, and Spark 4.1 then fails in MERGE.
+    """
+    copied: Callable[[], _T] = inheritable_thread_target(spark)(partial(copy_context().run, call))
+    return copied
+
+
 def running_batch(spark: SparkSession) -> Batch | None:
     """Return the micro-batch of the current ``foreachBatch`` call, or None.
 
@@ -168,6 +195,8 @@ def running_batch(spark: SparkSession) -> Batch | None:
     ArgumentError
         When Spark does not show it to Python, so that a repeated micro-batch is not recognized.
     """
+    with suppress(LookupError):
+        return _current.get()
     if os.environ.get("PYSPARK_PIN_THREAD", "true").lower() != "true":
         raise ArgumentError(
             "PYSPARK_PIN_THREAD is not 'true', and so Python does not see which micro-batch Spark "
@@ -302,11 +331,13 @@ def in_batch(spark: SparkSession, batch: Batch) -> Iterator[None]:
     properties = dict(zip(_PROPERTIES, (batch.query, str(batch.number)), strict=True))
     context: Any = spark.sparkContext
     before = {name: context.getLocalProperty(name) for name in properties}
+    token = _current.set(batch)
     try:
         for name, value in properties.items():
             context.setLocalProperty(name, value)
         yield
     finally:
+        _current.reset(token)
         for name, earlier in before.items():
             context.setLocalProperty(name, earlier)
 

@@ -21,7 +21,7 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Collection, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
@@ -30,7 +30,6 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark import inheritable_thread_target
 from pyspark.errors import AnalysisException, ArithmeticException, NumberFormatException
 from pyspark.sql import DataFrame, functions as F
 
@@ -59,7 +58,7 @@ from normalize.spark.sessions import (
     spark_error_types,
 )
 
-from .batches import running_batch
+from .batches import in_thread, one_batch, running_batch
 from .database_target import Database, table_name
 from .facts import (
     same_target,
@@ -135,6 +134,8 @@ class SyncDatabase:
     _seen: set[str] = field(default_factory=set)
     _latest: Mapping[str, TableSummary] = field(default_factory=dict, repr=False)
     _verifier: TablesVerifier = field(default_factory=TablesVerifier, repr=False)
+    _pool: ThreadPoolExecutor | None = field(default=None, repr=False)
+    """Its threads are kept: each has a connection to the JVM."""
 
     def job(self, table: str) -> TableJob:
         """Return the job of a table.
@@ -169,10 +170,11 @@ class SyncDatabase:
         TopicReplacedError
             When a topic was deleted and created again; nothing is written.
         """
-        self.apply(batch)
-        for job in self.tables.values():
-            job.maintain()
-        self._verifier(self.tables.values())
+        with one_batch(batch.sparkSession):
+            self.apply(batch)
+            for job in self.tables.values():
+                job.maintain()
+            self._verifier(self.tables.values())
 
     def beside(self, table: str, name: str, store: SchemaStore) -> SyncDatabase:
         """Return what applies the records of one table to a table with another name.
@@ -387,7 +389,7 @@ class SyncDatabase:
         failed = [Failure(table, text, of_table=True) for table, text in errors]
         refused = {failure.table for failure in failed} | unread.keys()
         readable = {table: part for table, part in parts.items() if table not in refused}
-        failed += filter(None, self._in_parallel(readable))
+        failed += self._in_parallel(readable)
         rules = {False: self.on_table_error, True: self.on_question}
         fatal = [each for each in failed if not each.of_table or rules[each.asks] == "fail"]
         if fatal:
@@ -468,27 +470,29 @@ class SyncDatabase:
             for table, each in running.items()
         }
 
-    def _in_parallel(self, parts: Mapping[str, TableRecords]) -> list[Failure | None]:
-        """Apply parts, several at a time, and return the error of each."""
+    def _in_parallel(self, parts: Mapping[str, TableRecords]) -> list[Failure]:
+        """Apply parts, several at a time, and return the errors."""
         targets = {}
         for table, sync in self.tables.items():
             # A stopped table that never had a row has no target.
             if sync.owns_target or not sync.schema.stopped:
                 with suppress(TargetError):  # an error of this table alone, once it has records
                     targets[table] = sync.kept_target_name
-        with ThreadPoolExecutor(self.parallel, "sync") as pool:
-            # Statements in other threads need the micro-batch's id, by which the sinks know it.
-            # Each call copies Spark's local properties once: threads that share a copy would also
-            # share the number of the SQL execution, and Spark 4.1 then fails in MERGE.
-            futures = [
-                pool.submit(
-                    inheritable_thread_target(self.query.spark)(
-                        partial(self._apply_part, part, targets)
-                    )
-                )
-                for part in parts.values()
-            ]
-            return [future.result() for future in futures]
+        # The largest parts first. Each thread takes the next one: Spark's settings are copied once.
+        waiting = iter(sorted(parts.values(), key=lambda part: -part.summary.records))
+
+        def apply_waiting() -> list[Failure | None]:
+            return [self._apply_part(part, targets) for part in waiting]
+
+        if self._pool is None:
+            self._pool = ThreadPoolExecutor(self.parallel, "sync")
+        threads = [
+            self._pool.submit(in_thread(self.query.spark, apply_waiting))
+            for _ in range(min(self.parallel, len(parts)))
+        ]
+        wait(threads)
+        failed = [failure for each in threads for failure in each.result() if failure is not None]
+        return sorted(failed, key=lambda failure: failure.table)
 
     def _apply_part(self, part: TableRecords, targets: Mapping[str, str]) -> Failure | None:
         sync = self.tables[part.summary.table]

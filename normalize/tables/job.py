@@ -52,7 +52,7 @@ from normalize.spark.packed import batches_in
 from normalize.spark.plans import in_session
 from normalize.spark.sessions import java_error_types
 
-from .batches import is_repeat, running_batch, show_in_checkpoint
+from .batches import is_repeat, one_batch, running_batch, show_in_checkpoint
 from .changes import (
     PLACE,
     SUMMARY,
@@ -281,13 +281,14 @@ class TableJob:
             Same as in `sync_table`; for an error of Java, of which py4j shows the whole trace; and for a
             row that its table cannot complete.
         """
-        records = in_session(self.query.spark, records_of(batch))
-        try:
-            self.apply(TableRecords(records, TableSummary(self.table)))
-        except java_error_types(PartialImageError) as error:
-            raise SyncError(f"{self.table}: {explain_error(error)}") from None
-        self.maintain()
-        self.verifier([self])
+        with one_batch(batch.sparkSession):
+            records = in_session(self.query.spark, records_of(batch))
+            try:
+                self.apply(TableRecords(records, TableSummary(self.table)))
+            except java_error_types(PartialImageError) as error:
+                raise SyncError(f"{self.table}: {explain_error(error)}") from None
+            self.maintain()
+            self.verifier([self])
 
     def maintain(self) -> None:
         """Maintain the target, if it is due."""
