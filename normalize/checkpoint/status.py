@@ -203,16 +203,17 @@ def checkpoint_status(checkpoint: str) -> CheckpointStatus:
         )
     planned, committed = files.newest("offsets"), files.newest("commits")
     planned_log = _log(files.read(f"offsets/{planned}"), checkpoint)
+    planned_at, planned_settings, _ = planned_log
     # Spark removes old files of both folders together, so that the committed micro-batch has its
     # offsets.
-    done = (
+    committed_planned_at, settings, sources = (
         planned_log
         if planned == committed
         else _log(files.read(f"offsets/{committed}") if committed > _NONE else None, checkpoint)
     )
     offsets: dict[str, dict[int, int]] = {}
     other_sources = []
-    for line in done.sources:
+    for line in sources:
         if (topics := _kafka_offsets(line)) is None:
             other_sources.append(line)
         else:
@@ -221,13 +222,13 @@ def checkpoint_status(checkpoint: str) -> CheckpointStatus:
         checkpoint=checkpoint,
         query_id=str(msgspec.json.decode(metadata)["id"]),
         planned_batch=None if planned == _NONE else planned,
-        planned_at=planned_log.at,
+        planned_at=planned_at,
         committed_batch=None if committed == _NONE else committed,
-        committed_planned_at=done.at,
+        committed_planned_at=committed_planned_at,
         offsets=offsets,
         other_sources=tuple(other_sources),
         operators=files.operators(),
-        settings=done.settings or planned_log.settings,
+        settings=settings or planned_settings,
         writers=files.of_tables(WRITERS, TableWriter),
         resyncs=files.of_tables(RESYNCS, TableResync),
         decoders=files.of_tables(DECODERS, TableDecoder),
@@ -235,16 +236,12 @@ def checkpoint_status(checkpoint: str) -> CheckpointStatus:
     )
 
 
-class _Log(msgspec.Struct, frozen=True):
-    at: datetime | None = None
-    settings: dict[str, str] = {}
-    sources: tuple[str, ...] = ()
-
-
-def _log(text: str | None, checkpoint: str) -> _Log:
-    """Return the contents of a file of ``offsets``."""
+def _log(
+    text: str | None, checkpoint: str
+) -> tuple[datetime | None, dict[str, str], tuple[str, ...]]:
+    """Return the contents of a file of ``offsets``: its time, settings, and a text for each source."""
     if text is None:
-        return _Log()
+        return None, {}, ()
     version, *lines = text.splitlines()
     if version != _VERSION or not lines:
         raise ArgumentError(
@@ -254,11 +251,8 @@ def _log(text: str | None, checkpoint: str) -> _Log:
     about = msgspec.json.decode(lines[0]) if lines[0] != "-" else {}
     time_ms = about.get("batchTimestampMs")
     at = None if not time_ms else _EPOCH + timedelta(milliseconds=time_ms)
-    return _Log(
-        at,
-        {name: str(value) for name, value in about.get("conf", {}).items()},
-        tuple(line for line in lines[1:] if line != "-"),
-    )
+    settings = {name: str(value) for name, value in about.get("conf", {}).items()}
+    return at, settings, tuple(line for line in lines[1:] if line != "-")
 
 
 def _kafka_offsets(line: str) -> dict[str, dict[int, int]] | None:

@@ -12,12 +12,12 @@ partitions are there.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from .fold_columns import Bools, Ints
-from .guard import SourceTable
+from .guard import PartitionSummary, SourceTable
 from .order import RowOrder, unknown_order
 
 METADATA = "metadata"
@@ -244,15 +244,6 @@ INVERT = 10**18
 _MORE = 16
 
 
-class FirstRecord(NamedTuple):
-    """The first record that a task read from a partition: its offset, and its timestamp in ms."""
-
-    topic: str
-    partition: int
-    offset: int
-    timestamp: int
-
-
 def group(topic: str, partition: int) -> str:
     """Return the name of a partition's group."""
     return f"{PARTITION}{topic}[{partition}]"
@@ -264,13 +255,14 @@ def most_partitions(count: int) -> int:
 
 
 def partition_facts(
-    first: FirstRecord, counts: Mapping[str, int], batch: int
+    seen: PartitionSummary, counts: Mapping[str, int], batch: int
 ) -> Iterator[tuple[str, str]]:
     """Yield the facts of a partition as the names of groups and values.
 
     Parameters
     ----------
-    first : FirstRecord
+    seen : PartitionSummary
+        What a task read from the partition.
     counts : mapping
         The number of partitions of each topic when the query started; a topic that is missing is
         not compared.
@@ -279,24 +271,21 @@ def partition_facts(
 
     Examples
     --------
-    >>> list(partition_facts(FirstRecord("t", 1, 0, 70), {"t": 2}, 5))[:2]
+    >>> list(partition_facts(PartitionSummary("t", 1, 70), {"t": 2}, 5))[:2]
     [('partition t[1]', '100000000000000000700000000000000000005'), ('partition t[2]', '200000000000000000050999999999999999930')]
     """
-    count = counts.get(first.topic)
-    if count is None or first.timestamp < 0:
+    topic, stamp, count = seen.topic, seen.first_stamp, counts.get(seen.topic)
+    if count is None or stamp < 0:
         return
     if batch == 0:
-        yield from ((group(first.topic, partition), ORIGINAL) for partition in range(count))
-    elif first.offset == 0 or first.partition >= count:
-        yield (
-            group(first.topic, first.partition),
-            f"{FIRST}{first.timestamp:0{WIDTH}}{batch:0{WIDTH}}",
-        )
-    if first.partition < count:
-        older = f"{OLDER}{batch:0{WIDTH}}{INVERT - first.timestamp:0{WIDTH}}"
+        yield from ((group(topic, partition), ORIGINAL) for partition in range(count))
+    elif seen.first_offset == 0 or seen.partition >= count:
+        yield group(topic, seen.partition), f"{FIRST}{stamp:0{WIDTH}}{batch:0{WIDTH}}"
+    if seen.partition < count:
+        older = f"{OLDER}{batch:0{WIDTH}}{INVERT - stamp:0{WIDTH}}"
         yield from (
-            (group(first.topic, partition), older)
-            for partition in range(first.partition + 1, most_partitions(count))
+            (group(topic, partition), older)
+            for partition in range(seen.partition + 1, most_partitions(count))
         )
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar
 
 import numpy as np
 import pyarrow as pa
@@ -112,15 +112,6 @@ CollectorMaker = Callable[[Output, int, Shape], Collector]
 """A subclass of `Collector`, or a partial call of one with its other parameters."""
 
 
-class _Taken(NamedTuple):
-    """Changes of records of one Kafka partition, with the key group and the offset of each."""
-
-    source: str
-    changes: ChangeBatch
-    groups: Ints
-    offsets: Ints
-
-
 class Blocks(Collector):
     """Blocks of changes by key group (`changes.Block`); each flush has one Kafka partition."""
 
@@ -135,7 +126,8 @@ class Blocks(Collector):
         return "key_group INT, block BINARY"
 
     def start(self) -> None:
-        self.taken: list[_Taken] = []
+        # By Kafka partition: changes, with the key group and the offset of each.
+        self.taken = dict[str, list[tuple[ChangeBatch, Ints, Ints]]]()
         self.side_outputs: list[SideOutput] = []
         self.begin: tuple[str, int] | None = None
         self.seen: PartitionSummary | None = None
@@ -153,7 +145,8 @@ class Blocks(Collector):
         self._take(records, changes.changes, changes.hashes, records.offsets[changes.places])
 
     def _take(self, records: Records, changes: ChangeBatch, of_keys: Ints, offsets: Ints) -> None:
-        self.taken.append(_Taken(records.source, changes, of_keys % self.key_groups, offsets))
+        taken = self.taken.setdefault(records.source, [])
+        taken.append((changes, of_keys % self.key_groups, offsets))
         self.begin = self.begin or (records.source, int(records.offsets[0]))
 
     def add_side_output(self, records: Records, index: int, side_output: SideOutput) -> None:
@@ -164,10 +157,8 @@ class Blocks(Collector):
         rows: list[tuple[Any, ...]] = (
             [] if self.seen is None else [(GUARD, encode(self.seen), *self.place)]
         )
-        for source in dict.fromkeys(taken.source for taken in self.taken):
-            _, changes, groups, offsets = zip(
-                *(taken for taken in self.taken if taken.source == source), strict=True
-            )
+        for source, taken in self.taken.items():
+            changes, groups, offsets = zip(*taken, strict=True)
             joined = ChangeBatch.joined(changes, self.shape.schema)
             for group, of_group in cut(joined, np.concatenate(groups), np.concatenate(offsets)):
                 rows += [(group, *block) for block in self._packed(of_group, source)]

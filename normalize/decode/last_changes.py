@@ -38,7 +38,6 @@ from normalize.core.changes import ChangeBatch, ChangeBuilder, ChangeColumns, Pa
 from normalize.core.guard import PartitionSummary
 from normalize.core.last import (
     METADATA,
-    FirstRecord,
     completed,
     last_in_partitions,
     last_in_records,
@@ -232,7 +231,7 @@ class LastChanges(HeldChanges):
         assert context is not None  # on a worker
         self.batch = int(context.getLocalProperty("streaming.sql.batchId") or 0)
         self.facts, self.partitions = set(facts.items()), partitions
-        self.first_records: dict[tuple[str, int], FirstRecord] = {}
+        self.first_seen = dict[tuple[str, int], PartitionSummary]()
         super().__init__(output, key_groups, shape, row_order=None if merged else row_order)
 
     @staticmethod
@@ -248,11 +247,10 @@ class LastChanges(HeldChanges):
 
     def see(self, seen: PartitionSummary) -> None:
         self.facts.update(map(table_fact, seen.tables))
-        first = FirstRecord(seen.topic, seen.partition, seen.first_offset, seen.first_stamp)
-        self.first_records.setdefault((seen.topic, seen.partition), first)
+        self.first_seen.setdefault((seen.topic, seen.partition), seen)
 
     def finish(self) -> Iterator[pa.RecordBatch]:
-        for first in self.first_records.values():
+        for first in self.first_seen.values():
             _require_known(first, self.partitions)
             self.facts.update(partition_facts(first, self.partitions, self.batch))
         if self.facts:
@@ -280,7 +278,7 @@ class LastChanges(HeldChanges):
         return pa.RecordBatch.from_arrays(arrays, schema=self.schema)
 
 
-def _require_known(first: FirstRecord, counts: Mapping[str, int]) -> None:
+def _require_known(first: PartitionSummary, counts: Mapping[str, int]) -> None:
     """Raise an error for a partition whose number is too far beyond those at the query's start.
 
     Older records are not compared with the records of such a partition.

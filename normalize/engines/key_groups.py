@@ -54,14 +54,8 @@ KEYS_A_CHANGE = 100
 reported."""
 
 
-class Normalized(msgspec.Struct, array_like=True, gc=False):
-    """A call's packed rows: record batches (`Shape.changelog_schema`), and side-output blocks."""
-
-    changelogs: list[bytes]
-    side_outputs: list[bytes]
-
-
-_decode_normalized = msgspec.msgpack.Decoder(Normalized).decode
+_decode_result = msgspec.msgpack.Decoder(tuple[list[bytes], list[bytes]]).decode
+"""A call's packed rows: record batches (`Shape.changelog_schema`), and side-output blocks."""
 
 
 def normalize_group(
@@ -113,7 +107,7 @@ def normalize_group(
     changelogs = [bytes(batch.serialize()) for batch in result.changelogs]
     yield pd.DataFrame(
         {
-            "result": [encode(Normalized(changelogs, side_outputs))],
+            "result": [encode((changelogs, side_outputs))],
             "counts": [list(result.counts.values())],
         }
     )
@@ -233,13 +227,13 @@ def typed_pass(
     with worker():
         for batch in batches:
             for data in batch.column("result").to_pylist():
-                result = _decode_normalized(data)
-                for changelog in result.changelogs:
+                changelogs, blocks = _decode_result(data)
+                for changelog in changelogs:
                     rows = pa.ipc.read_record_batch(
                         pa.py_buffer(changelog), stage.shape.changelog_schema
                     )
                     yield from map(output.of_stored, slices(rows))
-                for side_outputs in result.side_outputs:
+                for side_outputs in blocks:
                     yield output.of_side_outputs(decode_side_outputs(side_outputs))
 
 

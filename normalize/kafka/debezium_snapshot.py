@@ -61,12 +61,6 @@ class _Notification(msgspec.Struct):
     additional_data: dict[str, str | None] = {}
 
 
-class _WithSchema(msgspec.Struct):
-    """A notification as Kafka Connect's JSON converter writes it with ``schemas.enable``."""
-
-    payload: _Notification
-
-
 def take_snapshot(
     snapshot: IncrementalSnapshot,
     options: Mapping[str, str],
@@ -179,11 +173,9 @@ def _notification(value: bytes | None) -> _Notification | None:
     >>> _notification(b'{"id": 7}')
     """
     try:
-        return msgspec.json.decode(value or b"", type=_Notification)
-    except msgspec.DecodeError:
-        pass
-    try:
-        return msgspec.json.decode(value or b"", type=_WithSchema).payload
+        message = msgspec.json.decode(value or b"", type=dict[str, Any])
+        # With ``schemas.enable``, Kafka Connect's JSON converter writes it as the payload.
+        return msgspec.convert(message.get("payload", message), _Notification)
     except msgspec.DecodeError:
         return None
 

@@ -153,11 +153,6 @@ _TEXTS = {
 }
 
 
-class _Occurrence(NamedTuple):
-    where: str
-    records: int = 1
-
-
 class Watch:
     """Collects the column names and bad records of one task.
 
@@ -175,7 +170,8 @@ class Watch:
     def _start(self, topic: str) -> None:
         self.topic = topic
         self.records = self.sampled = 0
-        self.columns: dict[str, dict[str, _Occurrence]] = {name: {} for name in _OF_COLUMNS}
+        # By notice and column: the first record, and how many there are.
+        self.columns: dict[str, dict[str, tuple[str, int]]] = {name: {} for name in _OF_COLUMNS}
         self.without_position: tuple[KafkaRecord, int] | None = None
         self.refused: Counter[str] = Counter()
         self.first_error = ""
@@ -204,7 +200,10 @@ class Watch:
             self.sampled += 1
             for name, columns in zip(_OF_COLUMNS, differing, strict=True):
                 counts[name] += bool(columns)
-                self._add(self.columns[name], columns, record.where)
+                seen = self.columns[name]
+                for column in columns:
+                    first, number = seen.get(column, (record.where, 0))
+                    seen[column] = first, number + 1
         return counts
 
     def begin(self, topic: str) -> None:
@@ -212,15 +211,6 @@ class Watch:
         if topic != self.topic:
             self.report_notices()
             self._start(topic)
-
-    def _add(self, seen: dict[str, _Occurrence], columns: Sequence[str], where: str) -> None:
-        for column in columns:
-            before = seen.get(column)
-            seen[column] = (
-                _Occurrence(where)
-                if before is None
-                else before._replace(records=before.records + 1)
-            )
 
     def add_without_position(self, first: KafkaRecord, changes: int) -> None:
         """Add changes without a position, and their first record."""
@@ -255,10 +245,10 @@ class Watch:
         columns = self.columns[name]
         text = _TEXTS[name].format(
             names=shown_names(list(columns)),
-            count=max(column.records for column in columns.values()),
+            count=max(records for _, records in columns.values()),
             sampled=self.sampled,
             subject=self._subject,
-            first=next(iter(columns.values())).where,
+            first=next(iter(columns.values()))[0],
         )
         return Notice(tuple(f"{name} {self.topic} {column}" for column in columns), text)
 

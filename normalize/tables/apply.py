@@ -25,12 +25,13 @@ from normalize.dataframe import (
     require_distinct,
 )
 from normalize.monitoring.explain_error import explain_error
+from normalize.spark.micro_batch import running_batch
 from normalize.spark.packed import collected, packed, unpacked
 from normalize.spark.plans import computed, in_utc, partition_count, plan_of, stored
 from normalize.spark.sessions import is_connect, java_error_types
 from normalize.spark_versions import check_version
 
-from .batches import only_call, running_batch
+from .batches import only_call
 from .database_target import lake_target
 from .expressions import with_deletion_times
 from .history import ApplyVersions, version_fields

@@ -14,7 +14,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cache, partial
 from itertools import chain
 from typing import Any, NamedTuple
@@ -98,19 +98,6 @@ def _numbered(prefix: str, columns: Iterable[Column]) -> list[Column]:
     return [replace(each, name=f"{prefix}{index}") for index, each in written]
 
 
-def _layout(plan: DecodePlan, options: ChangeOptions) -> list[Column]:
-    """Return the columns of `TableChanges`."""
-    position = to_columns(f"{POSITION} BINARY") if options.position_column is not None else ()
-    return [
-        *_ORDER,
-        *to_columns(f"{ROW_KIND} STRING"),
-        *_numbered("c", options.with_shard(plan.result_columns)),
-        *to_columns(f"{ABSENT} STRING, fact BINARY"),
-        *position,
-        *to_columns(f"{MOVED} BINARY"),
-    ]
-
-
 def _ddl(columns: Sequence[Column]) -> str:
     return ", ".join(f"{column.name} {spark_type(column.type)}" for column in columns)
 
@@ -174,11 +161,13 @@ class PassSummary(msgspec.Struct, array_like=True):
 _decode_summary = msgspec.msgpack.Decoder(PassSummary).decode
 
 
-class ChangeOptions(NamedTuple):
-    """Which changes are returned, and their columns besides those of the source table.
+@dataclass(frozen=True)
+class TableDecoder:
+    """Decodes the records of a table whose schema is known; also in the tasks that route them.
 
-    Attributes
+    Parameters
     ----------
+    plan : DecodePlan
     shard_column : Column or None
         The column with the name of the source table, after the others, if it is part of the key.
         The metadata are the parts of the name.
@@ -190,16 +179,112 @@ class ChangeOptions(NamedTuple):
         `DecodePlan.positions`, else in its topic.
     topic_ids : mapping
         The ids of the topics that Kafka described, for positions in a topic.
+    names : frozenset of str
+        The columns whose values it decodes, or that the table's options ignore.
+    topics : frozenset of str
+        The topics that it knows.
+    kinds, absent : frozenset
+        Same as in `TableSummary`.
     """
 
+    plan: DecodePlan
     shard_column: Column | None = None
     every: bool = False
     position_column: str | None = None
-    topic_ids: Mapping[str, str] = {}
+    topic_ids: Mapping[str, str] = field(default_factory=dict)
+    names: frozenset[str] = frozenset()
+    topics: frozenset[str] = frozenset()
+    kinds: frozenset[tuple[str, tuple[str | None, ...], str]] = frozenset()
+    absent: frozenset[str] = frozenset()
 
-    def with_shard(self, columns: Iterable[Column]) -> list[Column]:
-        """Return columns with that of the shard, if there is one."""
+    def with_seen(self, seen: Any) -> TableDecoder:
+        """Return a decoder that also knows what another one, or a `TableSummary`, does."""
+        return replace(
+            self,
+            names=self.names.union(seen.names),
+            topics=self.topics.union(seen.topics),
+            kinds=self.kinds.union(seen.kinds),
+            absent=self.absent.union(seen.absent),
+        )
+
+    @property
+    def columns(self) -> list[Column]:
+        """The columns of the target, as they are decoded."""
+        return self._with_shard(self.plan.result_columns)
+
+    @property
+    def key(self) -> list[Column]:
+        """The columns of the target's key."""
+        columns = self.plan.result_columns
+        indices = key_indices(columns, self.plan.unique_key)
+        return self._with_shard(columns[index] for index in indices)
+
+    def _with_shard(self, columns: Iterable[Column]) -> list[Column]:
         return [*columns, *([] if self.shard_column is None else [self.shard_column])]
+
+    @property
+    def layout(self) -> list[Column]:
+        """The columns of `TableChanges`."""
+        return [
+            *_ORDER,
+            *to_columns(f"{ROW_KIND} STRING"),
+            *_numbered("c", self.columns),
+            *to_columns(f"{ABSENT} STRING, fact BINARY"),
+            *(to_columns(f"{POSITION} BINARY") if self.position_column is not None else ()),
+            *to_columns(f"{MOVED} BINARY"),
+        ]
+
+    @property
+    def needed(self) -> list[str]:
+        """The columns of records that are read; the key may name the source's key."""
+        return list(dict.fromkeys([*needed_columns(self.plan), "key"]))
+
+    @property
+    def written_fields(self) -> tuple[StructField, ...]:
+        """The columns that are written, with the position."""
+        written = _written(self.columns)
+        ddl = [f"{backquoted(each.name)} {frame_type(each.type)}" for each in written]
+        if self.position_column is not None:
+            ddl.append(f"{backquoted(self.position_column)} BINARY")
+        return _fields(", ".join(ddl))
+
+    def decoded(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Yield the changes of a task's records, which may be packed, and its summary in the end.
+
+        Notices on columns are dropped: the query compares them with the schema, and counts bad
+        records.
+        """
+        summary = PassSummary()
+        collector = partial(TableChanges, decoder=self, summary=summary)
+        rows = chain.from_iterable(
+            batches_in(batch.column(0)) if batch.schema.names == ["ipc"] else [batch]
+            for batch in batches
+        )
+        needed = self.needed
+        read = summary.stamped(each.select(needed) for each in rows)
+        for batch in decode_pass(
+            read, plan=self.plan, collector=collector, report=lambda notices: None
+        ):
+            if counts := read_counts(batch, DECODE_COUNTS):
+                summary.add_counts(counts)
+            else:
+                yield batch.drop_columns([COLUMN])
+
+    def changes(self, decoded: pa.Table) -> tuple[ArrowChanges, PassSummary]:
+        """Return the changes that tasks have decoded, and what their records showed."""
+        summary = PassSummary.united(decoded.column("fact").drop_null().to_pylist())
+        changes = decoded.filter(decoded.column("key").is_valid())
+        rows = changes
+        if not self.every:
+            last_of_keys = LastOfKeys(changes.num_rows)
+            last_of_keys.add(changes)
+            rows = pa.Table.from_batches(last_of_keys.finish("log"), changes.schema)
+            summary.torn = last_of_keys.torn
+        if summary.moved:
+            moved = _moved(_of_keys(changes, summary.moved), self)
+            rows = pa.concat_tables([rows, moved], promote_options="default")
+        summary.rows = rows.num_rows
+        return ArrowChanges(rows, self), summary
 
 
 class TableChanges(HeldChanges):
@@ -211,8 +296,7 @@ class TableChanges(HeldChanges):
     ----------
     output, key_groups, shape
         Same as `Collector`.
-    plan : DecodePlan
-    options : ChangeOptions
+    decoder : TableDecoder
     summary : PassSummary
         That of the task, which has the timestamps of its records.
     """
@@ -223,29 +307,29 @@ class TableChanges(HeldChanges):
         key_groups: int,
         shape: Shape,
         *,
-        plan: DecodePlan,
-        options: ChangeOptions,
+        decoder: TableDecoder,
         summary: PassSummary,
     ) -> None:
         self.schema = pa.schema(
-            [(column.name, arrow_type(column.type)) for column in _layout(plan, options)]
+            [(column.name, arrow_type(column.type)) for column in decoder.layout]
         )
+        plan = decoder.plan
         self.key = key_indices(plan.result_columns, plan.unique_key)
         self.reader: AnyColumns | None = None
         with suppress(InferenceError):  # a format without samples names no key
             self.reader = AnyColumns(plan.format)
-        self.plan, self.options, self.summary = plan, options, summary
+        self.decoder, self.summary = decoder, summary
         self.partitions = dict[tuple[str, int], PartitionSummary]()
         self.moved: list[bytes | None] = []
         super().__init__(output, key_groups, shape, row_order=None)
         self.last = LastOfKeys(keeps_deleted=True)
-        if options.every:
+        if decoder.every:
             self.last = AllChanges()
             self.partial_remedy = "a history cannot complete it: pass scd_type=1 for this table"
 
     @staticmethod
     def ddl(output: Output) -> str:
-        raise NotImplementedError("the columns depend on the options: see _layout")
+        raise NotImplementedError("the columns depend on the decoder: see TableDecoder.layout")
 
     def see(self, seen: PartitionSummary) -> None:
         first = self.partitions.setdefault((seen.topic, seen.partition), seen)
@@ -299,13 +383,13 @@ class TableChanges(HeldChanges):
     def _hold(
         self, source: str, offsets: Any, changes: pa.RecordBatch, partials: Sequence[Partial] = ()
     ) -> None:
-        if self.options.shard_column is not None:
+        if self.decoder.shard_column is not None:
             names = [
                 changes.column(f"m{at}").to_pylist() for at in range(len(self.output.metadata))
             ]
             # The topic's name where messages do not name their source table.
             topic = source.rpartition("[")[0]
-            parts = self.plan.format.traits.table_parts
+            parts = self.decoder.plan.format.traits.table_parts
             shards = [source_id(parts(of)) or topic for of in zip(*names, strict=True)]
             prefixes = [
                 shard.encode() + _END_OF_SHARD for shard in shards or [topic] * len(changes)
@@ -325,14 +409,13 @@ class TableChanges(HeldChanges):
         super()._hold(source, offsets, changes, partials)
 
     def _typed(self, changes: pa.RecordBatch) -> pa.RecordBatch:
-        deleted, keys = changes.column("deleted"), list[bytes]()
+        deleted = changes.column("deleted")
         columns = [
             of_stored(column.type, changes.column(f"c{index}"))
             for index, column in enumerate(self.output.columns)
         ]
-        by_shard, has_deletes = self.options.shard_column is not None, pc.any(deleted).as_py()
-        if by_shard or has_deletes:
-            keys = changes.column("key").to_pylist()
+        by_shard, has_deletes = self.decoder.shard_column is not None, pc.any(deleted).as_py()
+        keys = changes.column("key").to_pylist() if by_shard or has_deletes else []
         if by_shard:
             split = [key.split(_END_OF_SHARD, 1) for key in keys]
             columns.append(pa.array([shard.decode() for shard, _ in split], pa.string()))
@@ -348,12 +431,13 @@ class TableChanges(HeldChanges):
         arrays = dict(zip(changes.schema.names, changes.columns, strict=True))
         arrays |= {f"c{index}": column for index, column in enumerate(columns)}
         arrays[ROW_KIND] = pc.if_else(deleted, "-D", "+U")
-        if self.options.position_column is not None and not self.shape.positions:
+        if self.decoder.position_column is not None and not self.shape.positions:
             arrays[POSITION] = self._kafka_positions(changes)
-        nulls = partial(pa.nulls, len(changes))
         return pa.RecordBatch.from_arrays(
             [
-                arrays[field.name].cast(field.type) if field.name in arrays else nulls(field.type)
+                arrays[field.name].cast(field.type)
+                if field.name in arrays
+                else pa.nulls(len(changes), field.type)
                 for field in self.schema
             ],
             schema=self.schema,
@@ -361,7 +445,7 @@ class TableChanges(HeldChanges):
 
     def _kafka_positions(self, changes: pa.RecordBatch) -> pa.Array:
         """Return the position of each change in its topic."""
-        names, ids = ("source", "offset", "stamp"), self.options.topic_ids
+        names, ids = ("source", "offset", "stamp"), self.decoder.topic_ids
         places = zip(*(changes.column(name).to_pylist() for name in names), strict=True)
         positions = (
             kafka_position(source, ids.get(source.rpartition("[")[0], ""), offset, stamp)
@@ -370,26 +454,20 @@ class TableChanges(HeldChanges):
         return pa.array(map(stored_position, positions), pa.binary())
 
 
-def _key_columns(plan: DecodePlan, options: ChangeOptions) -> list[Column]:
-    """Return the columns of the target's key."""
-    written = plan.result_columns
-    return options.with_shard(written[index] for index in key_indices(written, plan.unique_key))
-
-
-def _moved(changes: pa.Table, plan: DecodePlan, options: ChangeOptions) -> pa.Table:
+def _moved(changes: pa.Table, decoder: TableDecoder) -> pa.Table:
     """Return the rows that lack columns and whose key changed, with the keys of their bases.
 
     Parameters
     ----------
     changes : pyarrow.Table
         The changes of `PassSummary.moved`, as the tasks return them.
-    plan, options
+    decoder : TableDecoder
     """
     rows = followed(changes)
     bases = rows.column(BASE).to_pylist()
     if not any(bases):
         return rows
-    by_shard, key = options.shard_column is not None, _key_columns(plan, options)
+    by_shard, key = decoder.shard_column is not None, decoder.key
     split = [each and (each.split(_END_OF_SHARD, 1) if by_shard else [b"", each]) for each in bases]
     values = [each and [*unpack(each[1]), each[0].decode()] for each in split]
     for index, (column, number) in enumerate(zip(key, _numbered(_BASES, key), strict=True)):
@@ -404,22 +482,20 @@ class ArrowChanges(NamedTuple):
     Attributes
     ----------
     rows : pyarrow.Table
-        The columns of `_layout`, and of the keys in `moves.BASE` if there are any.
-    plan : DecodePlan
-    options : ChangeOptions
+        The columns of `TableDecoder.layout`, and of the keys in `moves.BASE` if there are any.
+    decoder : TableDecoder
     """
 
     rows: pa.Table
-    plan: DecodePlan
-    options: ChangeOptions
+    decoder: TableDecoder
 
     def frame(self, spark: SparkSession) -> DataFrame:
         """Return the changes as a DataFrame, without the columns that all of them lack."""
-        bases = _numbered(_BASES, _key_columns(self.plan, self.options))
+        bases = _numbered(_BASES, self.decoder.key)
         may_be_null = {ABSENT, "fact", MOVED}
         columns = [
             column
-            for column in [*_layout(self.plan, self.options), *bases]
+            for column in [*self.decoder.layout, *bases]
             if column.name in self.rows.column_names
             and (
                 column.name not in may_be_null
@@ -429,22 +505,22 @@ class ArrowChanges(NamedTuple):
         rows = spark.createDataFrame(
             self.rows.select([column.name for column in columns]), _ddl(columns)
         )
-        return _named(rows, self.plan, self.options)
+        return _named(rows, self.decoder)
 
     def table(self) -> pa.Table | None:
         """Return the same columns for a writer of Arrow; None if only Spark has all their types.
 
         A key that changed is completed by Spark, too.
         """
-        columns, rows = _written(self.options.with_shard(self.plan.result_columns)), self.rows
-        of_spark = self.options.every or any(
+        columns, rows = _written(self.decoder.columns), self.rows
+        of_spark = self.decoder.every or any(
             frame_type(column.type) != spark_type(column.type) for column in columns
         )
         if of_spark or f"{_BASES}0" in rows.column_names:
             return None
         names = {ROW_KIND: ROW_KIND, **{f"c{i}": each.name for i, each in enumerate(columns)}}
-        if self.options.position_column is not None:
-            names[POSITION] = self.options.position_column
+        if self.decoder.position_column is not None:
+            names[POSITION] = self.decoder.position_column
         named = rows.select(list(names)).rename_columns(list(names.values()))
         absent = rows.column(ABSENT)
         if absent.null_count == len(rows):
@@ -454,55 +530,9 @@ class ArrowChanges(NamedTuple):
         return named.append_column(ABSENT_COLUMN, pc.binary_join_element_wise(absent, where, " "))
 
 
-@dataclass(frozen=True)
-class TableDecoder:
-    """Decodes the records of a table whose schema is known; also in the tasks that route them.
-
-    Parameters
-    ----------
-    plan : DecodePlan
-    options : ChangeOptions
-    names : frozenset of str
-        The columns whose values it decodes, or that the table's options ignore.
-    topics : frozenset of str
-        The topics that `options` know.
-    kinds, absent : frozenset
-        Same as in `SeenTable`.
-    """
-
-    plan: DecodePlan
-    options: ChangeOptions
-    names: frozenset[str] = frozenset()
-    topics: frozenset[str] = frozenset()
-    kinds: frozenset[tuple[str, tuple[str | None, ...], str]] = frozenset()
-    absent: frozenset[str] = frozenset()
-
-    def with_seen(self, **seen: Iterable[Any]) -> TableDecoder:
-        """Return a decoder that also knows what a micro-batch showed, by field; itself if it does."""
-        both = {name: getattr(self, name).union(each) for name, each in seen.items()}
-        grown = replace(self, **both)
-        return self if grown == self else grown
-
-    def decoded(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Return the changes of a task's records, with a row for its summary."""
-        return _decoded(batches, plan=self.plan, options=self.options)
-
-    def changes(self, decoded: pa.Table) -> tuple[ArrowChanges, PassSummary]:
-        """Return the changes that tasks have decoded, and what their records showed."""
-        return _on_driver(decoded, self.plan, self.options)
-
-
-def _needed(plan: DecodePlan) -> list[str]:
-    """Return the columns of records that are read; the key may name the source's key."""
-    return list(dict.fromkeys([*needed_columns(plan), "key"]))
-
-
 @contextmanager
 def table_changes(
-    records: DataFrame | pa.Table,
-    plan: DecodePlan,
-    options: ChangeOptions,
-    most_bytes: int | None,
+    records: DataFrame | pa.Table, decoder: TableDecoder, most_bytes: int | None
 ) -> Iterator[tuple[DataFrame | ArrowChanges, PassSummary]]:
     """Yield the changes of a table in a micro-batch, and what its records showed.
 
@@ -511,24 +541,22 @@ def table_changes(
     records : DataFrame or pyarrow.Table
         The columns of `route.RECORD_DDL`, or ``ipc`` with packed ones (`packed`). Those of a table
         are decoded on the driver.
-    plan : DecodePlan
-    options : ChangeOptions
+    decoder : TableDecoder
     most_bytes : int or None
         The most bytes of changes that are collected on the driver; None: Spark writes them.
     """
-    needed = _needed(plan)
-    decode: Any = partial(_decoded, plan=plan, options=options)
+    needed = decoder.needed
     if isinstance(records, pa.Table):
         batches = records.select(needed).combine_chunks().to_batches()
-        yield _on_driver(pa.Table.from_batches(decode(iter(batches))), plan, options)
+        yield decoder.changes(pa.Table.from_batches(decoder.decoded(batches)))
         return
     tasks = partition_count(records)
     records = records.select("ipc" if "ipc" in records.columns else needed)
-    parts = most_bytes and collected(packed(records, decode), tasks, most_bytes)
+    parts = most_bytes and collected(packed(records, decoder.decoded), tasks, most_bytes)
     if parts:
-        yield _on_driver(pa.concat_tables(parts), plan, options)
+        yield decoder.changes(pa.concat_tables(parts))
         return
-    changes = changes_on_spark(records, tasks, plan, options)
+    changes = changes_on_spark(records, tasks, decoder)
     totals = Observation()
     numbers = [ROW_KIND, *[ABSENT_COLUMN] * (ABSENT_COLUMN in changes.columns)]
     counted = changes.observe(totals, *(F.count(name).alias(name) for name in numbers))
@@ -543,10 +571,10 @@ def table_changes(
         if summary.moved:
             # Few micro-batches have such rows, and all tasks decode again at once.
             of_keys: Any = partial(
-                _in_turn, decode, partial(map, partial(_of_keys, keys=summary.moved))
+                _in_turn, decoder.decoded, partial(map, partial(_of_keys, keys=summary.moved))
             )
-            of_moved = records.mapInArrow(of_keys, _ddl(_layout(plan, options))).toArrow()
-            moved = ArrowChanges(_moved(of_moved, plan, options), plan, options)
+            of_moved = records.mapInArrow(of_keys, _ddl(decoder.layout)).toArrow()
+            moved = ArrowChanges(_moved(of_moved, decoder), decoder)
             rows = rows.unionByName(moved.frame(records.sparkSession), allowMissingColumns=True)
             summary.rows += moved.rows.num_rows
         yield rows, summary
@@ -559,39 +587,15 @@ def _in_turn(
     return iter(second(iter(first(batches))))
 
 
-def _decoded(
-    batches: Iterator[pa.RecordBatch], *, plan: DecodePlan, options: ChangeOptions
-) -> Iterator[pa.RecordBatch]:
-    """Decode the records of a task, which may be packed.
-
-    Notices on columns are dropped: the query compares them with the schema, and counts bad records.
-    """
-    summary = PassSummary()
-    collector = partial(TableChanges, plan=plan, options=options, summary=summary)
-    rows = chain.from_iterable(
-        batches_in(batch.column(0)) if batch.schema.names == ["ipc"] else [batch]
-        for batch in batches
-    )
-    needed = _needed(plan)
-    read = summary.stamped(each.select(needed) for each in rows)
-    for batch in decode_pass(read, plan=plan, collector=collector, report=lambda notices: None):
-        if counts := read_counts(batch, DECODE_COUNTS):
-            summary.add_counts(counts)
-        else:
-            yield batch.drop_columns([COLUMN])
-
-
 def _of_keys(changes: pa.Table | pa.RecordBatch, keys: Iterable[bytes]) -> Any:
     """Return the changes of some keys."""
     return changes.filter(pc.is_in(changes.column("key"), pa.array(keys, pa.binary())))
 
 
-def changes_on_spark(
-    records: DataFrame, tasks: int, plan: DecodePlan, options: ChangeOptions
-) -> DataFrame:
+def changes_on_spark(records: DataFrame, tasks: int, decoder: TableDecoder) -> DataFrame:
     """Return the changes of records, a row for each key, and the tasks' summaries in `SUMMARY`.
 
-    Rows whose key changed and that lack columns are not among them. With ``options.every``, there
+    Rows whose key changed and that lack columns are not among them. With ``decoder.every``, there
     is a row for each change.
 
     Parameters
@@ -599,47 +603,18 @@ def changes_on_spark(
     records : DataFrame
         With the columns that are decoded, in `tasks` partitions.
     tasks : int
-    plan : DecodePlan
-    options : ChangeOptions
+    decoder : TableDecoder
     """
-    columns, merge = _ddl(_layout(plan, options)), partial(merge_pass, row_order="log")
-    decode: Any = partial(_decoded, plan=plan, options=options)
-    if tasks < 2 and not options.every:
+    columns, merge = _ddl(decoder.layout), partial(merge_pass, row_order="log")
+    decode: Any = decoder.decoded
+    if tasks < 2 and not decoder.every:
         # The task has them in its memory.
         decode = partial(_in_turn, decode, partial(merge, most_held=sys.maxsize))
     changes = records.mapInArrow(decode, columns)
-    if tasks > 1 and not options.every:
+    if tasks > 1 and not decoder.every:
         by_key: Any = merge
         changes = changes.repartition(tasks, "key").mapInArrow(by_key, columns)
-    return _named(changes, plan, options)
-
-
-def _on_driver(
-    decoded: pa.Table, plan: DecodePlan, options: ChangeOptions
-) -> tuple[ArrowChanges, PassSummary]:
-    """Return the changes of the decode pass, whose rows are on the driver."""
-    summary = PassSummary.united(decoded.column("fact").drop_null().to_pylist())
-    changes = decoded.filter(decoded.column("key").is_valid())
-    rows = changes
-    if not options.every:
-        last_of_keys = LastOfKeys(changes.num_rows)
-        last_of_keys.add(changes)
-        rows = pa.Table.from_batches(last_of_keys.finish("log"), changes.schema)
-        summary.torn = last_of_keys.torn
-    if summary.moved:
-        moved = _moved(_of_keys(changes, summary.moved), plan, options)
-        rows = pa.concat_tables([rows, moved], promote_options="default")
-    summary.rows = rows.num_rows
-    return ArrowChanges(rows, plan, options), summary
-
-
-def written_fields(plan: DecodePlan, options: ChangeOptions) -> tuple[StructField, ...]:
-    """Return the columns that are written, with the position."""
-    columns = _written(options.with_shard(plan.result_columns))
-    ddl = [f"{backquoted(each.name)} {frame_type(each.type)}" for each in columns]
-    if options.position_column is not None:
-        ddl.append(f"{backquoted(options.position_column)} BINARY")
-    return _fields(", ".join(ddl))
+    return _named(changes, decoder)
 
 
 @cache
@@ -649,16 +624,16 @@ def _fields(ddl: str) -> tuple[StructField, ...]:
     return tuple(of_table.fields)
 
 
-def _named(changes: DataFrame, plan: DecodePlan, options: ChangeOptions) -> DataFrame:
+def _named(changes: DataFrame, decoder: TableDecoder) -> DataFrame:
     """Return the columns of the target with their names, of those of `TableChanges`."""
-    columns = options.with_shard(plan.result_columns)
+    columns = decoder.columns
     placed = [replace(column, name=f"c{index}") for index, column in enumerate(columns)]
     changes = with_frame_types(changes, placed)
     named = [F.col(f"c{index}").alias(column.name) for index, column in enumerate(columns)]
-    if options.position_column is not None:
-        named.append(F.col(POSITION).alias(options.position_column))
+    if decoder.position_column is not None:
+        named.append(F.col(POSITION).alias(decoder.position_column))
     summary = [F.col("fact").alias(SUMMARY)] * ("fact" in changes.columns)
-    if options.every:
+    if decoder.every:
         return changes.select(
             ROW_KIND,
             *named,
@@ -668,10 +643,7 @@ def _named(changes: DataFrame, plan: DecodePlan, options: ChangeOptions) -> Data
     absent = [F.concat(ABSENT, F.lit(" "), "source", F.lit("@"), "offset").alias(ABSENT_COLUMN)] * (
         ABSENT in changes.columns
     )
-    bases = [
-        F.col(f"{_BASES}{part}").alias(column.name)
-        for part, column in enumerate(_key_columns(plan, options))
-    ]
+    bases = [F.col(f"{_BASES}{part}").alias(column.name) for part, column in enumerate(decoder.key)]
     base = [F.when(F.col(f"{_BASES}0").isNotNull(), F.struct(*bases)).alias(BASE_COLUMN)] * (
         f"{_BASES}0" in changes.columns
     )

@@ -50,16 +50,15 @@ import msgspec
 from pyspark.sql import DataFrame, SparkSession
 
 from normalize.spark.files import Files
+from normalize.spark.micro_batch import Batch, checkpoint_file
 from normalize.spark.plans import iceberg_table
 
 from .batches import (
     ICEBERG_BATCH,
     ICEBERG_OFFSETS,
     ICEBERG_QUERY,
-    Batch,
     BatchOrderError,
     Record,
-    checkpoint_file,
     record_of,
     version_of,
 )

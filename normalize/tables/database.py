@@ -49,6 +49,7 @@ from normalize.dataframe import ChangeOrderError
 from normalize.monitoring.explain_error import explain_error
 from normalize.monitoring.progress import TableProgress, publish
 from normalize.monitoring.watch import shown_names
+from normalize.spark.micro_batch import in_thread, one_batch, running_batch
 from normalize.spark.packed import batches_in
 from normalize.spark.plans import in_session, rows_of, stored
 from normalize.spark.sessions import (
@@ -58,13 +59,12 @@ from normalize.spark.sessions import (
     spark_error_types,
 )
 
-from .batches import in_thread, one_batch, running_batch
 from .database_target import Database, table_name
 from .facts import (
     same_target,
     tables_of_topic,
 )
-from .job import BAD_RECORDS, TableJob, TableRecords, TablesVerifier
+from .job import BAD_RECORDS, TableJob, TableRecords, Verifier, verify_part
 from .query import Query, are_few, records_of
 from .route import (
     MOST_HELD,
@@ -133,7 +133,7 @@ class SyncDatabase:
     _warned_of_masks: bool = False
     _seen: set[str] = field(default_factory=set)
     _latest: Mapping[str, TableSummary] = field(default_factory=dict, repr=False)
-    _verifier: TablesVerifier = field(default_factory=TablesVerifier, repr=False)
+    _verifier: Verifier | None = field(default=None, repr=False)
     _pool: ThreadPoolExecutor | None = field(default=None, repr=False)
     """Its threads are kept: each has a connection to the JVM."""
 
@@ -174,7 +174,7 @@ class SyncDatabase:
             self.apply(batch)
             for job in self.tables.values():
                 job.maintain()
-            self._verifier(self.tables.values())
+            self._verifier = verify_part(self.tables.values(), self._verifier)
 
     def beside(self, table: str, name: str, store: SchemaStore) -> SyncDatabase:
         """Return what applies the records of one table to a table with another name.
@@ -381,15 +381,14 @@ class SyncDatabase:
         summaries: Mapping[str, TableSummary],
         unread: Mapping[str, str],
     ) -> None:
-        stopped = {table: each.schema.stopped for table, each in self.tables.items()}
-        errors = [
-            *((table, text) for table, text in unread.items() if not stopped[table]),
-            *self._refused(parts.keys() - unread.keys()).items(),
+        refused = {**unread, **self._refused(parts.keys() - unread.keys())}
+        failed = [
+            Failure(table, text, of_table=True)
+            for table, text in refused.items()
+            if not self.tables[table].schema.stopped
         ]
-        failed = [Failure(table, text, of_table=True) for table, text in errors]
-        refused = {failure.table for failure in failed} | unread.keys()
-        readable = {table: part for table, part in parts.items() if table not in refused}
-        failed += self._in_parallel(readable)
+        written = {table: part for table, part in parts.items() if table not in refused}
+        failed += self._in_parallel(written)
         rules = {False: self.on_table_error, True: self.on_question}
         fatal = [each for each in failed if not each.of_table or rules[each.asks] == "fail"]
         if fatal:
@@ -398,8 +397,8 @@ class SyncDatabase:
             lasting = all(
                 each.of_table and not self.tables[each.table].schema.facts.written for each in fatal
             )
-            written = "The other tables of the micro-batch are written"
-            raise TablesFailedError(". ".join([shown, written, *[LASTING] * lasting]))
+            text = f"{shown}. The other tables of the micro-batch are written"
+            raise TablesFailedError(f"{text}. {LASTING}" if lasting else text)
         for failure in failed:
             summary = summaries.get(failure.table)
             self.tables[failure.table].stop(failure.text, 0 if summary is None else summary.records)

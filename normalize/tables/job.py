@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from datetime import datetime
@@ -48,20 +48,19 @@ from normalize.kafka.reader_options import decodes_natively
 from normalize.monitoring.explain_error import explain_error
 from normalize.monitoring.progress import DECODERS, PROOFS, TableProgress, publish
 from normalize.monitoring.watch import Notice, log, shown_names
+from normalize.spark.micro_batch import one_batch, running_batch
 from normalize.spark.packed import batches_in
 from normalize.spark.plans import in_session
 from normalize.spark.sessions import java_error_types
 
-from .batches import is_repeat, one_batch, running_batch, show_in_checkpoint
+from .batches import is_repeat, show_in_checkpoint
 from .changes import (
     PLACE,
     SUMMARY,
     ArrowChanges,
-    ChangeOptions,
     PassSummary,
     TableDecoder,
     table_changes,
-    written_fields,
 )
 from .expressions import (
     check_expressions,
@@ -110,7 +109,6 @@ from .targets import (
     Sink,
     TableTarget,
     TargetMissingError,
-    Written,
     most_changes,
     repeat_conflicts,
 )
@@ -140,48 +138,6 @@ class TableRecords:
     rows: DataFrame | pa.Table
     summary: TableSummary
     decoded: bool = False
-
-    def samples(self, shard_of: Callable[[str, Record], str] | None) -> dict[str, list[Record]]:
-        """Return each shard's records from which a schema is inferred, in the order of the topic.
-
-        Parameters
-        ----------
-        shard_of : callable or None
-            Returns the shard of a topic's record; None: there is only one.
-        """
-        if self.decoded:
-            return {}
-        table = self.rows
-        if not isinstance(table, pa.Table):
-            values = table.where("sample").select("ipc").toArrow()
-            table = pa.Table.from_batches(batches_in(values.column(0)))
-        ordered = table.sort_by(
-            [(name, "ascending") for name in ("stamp", "topic", "partition", "offset")]
-        )
-        headers = header_lists(ordered.column("headers").combine_chunks())
-        keys, values, topics = (
-            ordered.column(name).to_pylist() for name in ("key", "value", "topic")
-        )
-        samples = dict[str, list[Record]]()
-        for topic, *parts in zip(topics, keys, values, headers, strict=True):
-            record = tuple(parts)
-            shard = self.summary.table if shard_of is None else shard_of(topic, record)
-            samples.setdefault(shard, []).append(record)
-        return samples
-
-
-@dataclass
-class TablesVerifier:
-    """Compares tables of a query with their sources, if their options say so."""
-
-    _started: Callable[[Collection[TableJob]], None] | None = None
-
-    def __call__(self, jobs: Collection[TableJob]) -> None:
-        """Compare parts of the tables, after a micro-batch."""
-        options = next((each.policy.verify for each in jobs if each.policy.verify), None)
-        if options is not None:
-            self._started = self._started or options.verifier()
-            self._started(jobs)
 
 
 @dataclass
@@ -230,7 +186,6 @@ class TableJob:
     guesses: bool
     schema: TableSchema
     decoder: TableDecoder | None = field(default=None, repr=False)
-    verifier: TablesVerifier = field(default_factory=TablesVerifier, repr=False)
     records: int = 0
     lost: int = 0
     _ignored: set[str] = field(default_factory=set)
@@ -241,6 +196,7 @@ class TableJob:
     _schema_changes: int = 0
     _sinks: dict[str, Sink] = field(default_factory=dict, repr=False)
     _noted: DecodePlan | None = field(default=None, repr=False)
+    _verifier: Verifier | None = field(default=None, repr=False)
 
     def load(self) -> None:
         """Read the table's file."""
@@ -288,7 +244,7 @@ class TableJob:
             except java_error_types(PartialImageError) as error:
                 raise SyncError(f"{self.table}: {explain_error(error)}") from None
             self.maintain()
-            self.verifier([self])
+            self._verifier = verify_part([self], self._verifier)
 
     def maintain(self) -> None:
         """Maintain the target, if it is due."""
@@ -326,29 +282,24 @@ class TableJob:
         sink = self.sink(self.target_name())
         if not self._decide_schema(records, sink):
             return
-        decoder = self.decoder if records.decoded else None
-        if decoder is None:
-            decoder = self._decoder(records.summary)
-        plan, options = decoder.plan, decoder.options
-        typed = options.every or self.policy.is_computed or isinstance(records.rows, pa.Table)
+        of_tasks = self.decoder if records.decoded else None
+        decoder = of_tasks or self._decoder(records.summary)
+        typed = decoder.every or self.policy.is_computed or isinstance(records.rows, pa.Table)
         most_bytes = None if typed or not sink.takes_arrow else most_changes()
         with (
             nullcontext(decoder.changes(records.rows))
             if records.decoded
-            else table_changes(records.rows, plan, options, most_bytes)
+            else table_changes(records.rows, decoder, most_bytes)
         ) as (rows, result):
-            facts = self._checked(result, plan)
+            facts = self._checked(result, decoder.plan)
             if result.rows:
-                columns = self._write(rows, plan, sink, options)
+                columns = self._write(rows, decoder, sink)
                 facts = msgspec.structs.replace(facts, written=True, columns=columns)
             # After the rows: until then, the micro-batch is compared with the state before it.
             if facts != self.schema.facts:
                 self._keep(msgspec.structs.replace(self.schema, facts=facts))
         if self.routed:
-            seen = records.summary
-            self.decoder = decoder.with_seen(
-                names=seen.names, topics=seen.topics, kinds=seen.kinds, absent=seen.absent
-            )
+            self.decoder = decoder.with_seen(records.summary)
         self._report(result, sink.written, time.monotonic() - started)
 
     def _decoder(self, summary: TableSummary) -> TableDecoder:
@@ -358,15 +309,19 @@ class TableJob:
             self._noted, text = plan, decoder_of(plan)
             _log.info("%s is decoded by %s", self.table, text)
             show_in_checkpoint(spark, running_batch(spark), DECODERS, self.table, decoder=text)
-        position, ids = self.policy.position_column, dict[str, str]()
-        if position is not None and not plan.positions:
+        ids = dict[str, str]()
+        if self.policy.position_column is not None and not plan.positions:
             described = self.query.topics(summary.topics)
             ids = {name: topic.topic_id for name, topic in described.items()}
-        options = ChangeOptions(self.policy.shard, self.policy.is_history, position, ids)
-        last = self.decoder
-        if last is not None and (last.plan, last.options) == (plan, options):
-            return last
-        return TableDecoder(plan, options, frozenset(self.schema.names))
+        decoder = self._decoder_of(plan, ids)
+        return decoder if self.decoder is None else decoder.with_seen(self.decoder)
+
+    def _decoder_of(self, plan: DecodePlan, topic_ids: Mapping[str, str]) -> TableDecoder:
+        policy, names = self.policy, (column.name for column in plan.columns)
+        shard, position = policy.shard, policy.position_column
+        return TableDecoder(
+            plan, shard, policy.is_history, position, topic_ids, names=frozenset(names)
+        )
 
     def decodes(self, summary: TableSummary) -> bool:
         """Return whether the decoder is that of the table's schema, and tasks decoded all by it."""
@@ -463,10 +418,27 @@ class TableJob:
         return checked
 
     def _samples(self, records: TableRecords) -> dict[str, list[Record]]:
-        if self.policy.shards is None:
-            return records.samples(None)
-        router = Router(self.query.format, Selection())
-        return records.samples(lambda topic, record: router.route(topic, *record).table)
+        """Return each shard's records from which a schema is inferred, in the order of the topic."""
+        if records.decoded:
+            return {}
+        table = records.rows
+        if not isinstance(table, pa.Table):
+            values = table.where("sample").select("ipc").toArrow()
+            table = pa.Table.from_batches(batches_in(values.column(0)))
+        ordered = table.sort_by(
+            [(name, "ascending") for name in ("stamp", "topic", "partition", "offset")]
+        )
+        headers = header_lists(ordered.column("headers").combine_chunks())
+        keys, values, topics = (
+            ordered.column(name).to_pylist() for name in ("key", "value", "topic")
+        )
+        router = None if self.policy.shards is None else Router(self.query.format, Selection())
+        samples = dict[str, list[Record]]()
+        for topic, *parts in zip(topics, keys, values, headers, strict=True):
+            record = tuple(parts)
+            shard = self.table if router is None else router.route(topic, *record).table
+            samples.setdefault(shard, []).append(record)
+        return samples
 
     def _keep(self, schema: TableSchema) -> None:
         """Write the table's file, unless another driver is ahead of this one.
@@ -690,9 +662,8 @@ class TableJob:
     def _write(
         self,
         rows: DataFrame | ArrowChanges,
-        plan: DecodePlan,
+        decoder: TableDecoder,
         sink: Sink,
-        options: ChangeOptions,
     ) -> tuple[str, ...]:
         """Write the changes, and return the columns of the target that have them.
 
@@ -709,7 +680,7 @@ class TableJob:
                 f"{self.query.store.file(self.table)}, and read its topics again in a query with a "
                 "new checkpoint"
             )
-        if options.every:
+        if decoder.every:
             changes = self._selected(rows)
             fields = with_comments(
                 (each for each in changes.schema.fields if each.name not in (ROW_KIND, PLACE)),
@@ -723,7 +694,7 @@ class TableJob:
             history = ApplyVersions(spec, (PLACE,), self.policy.track_history, one_partition=True)
             history(changes, sink)
         else:
-            spec = self._write_last(rows, sink, written_fields(plan, options))
+            spec = self._write_last(rows, sink, decoder.written_fields)
         sink.table.refresh(self.query.user_session)
         return tuple(spec.names)
 
@@ -795,8 +766,7 @@ class TableJob:
 
     def _fields(self, schema: TableSchema) -> tuple[StructField, ...]:
         """Return the columns of the source that are written, with the position."""
-        options = ChangeOptions(self.policy.shard, position_column=self.policy.position_column)
-        return written_fields(self.plan(schema), options)
+        return self._decoder_of(self.plan(schema), {}).written_fields
 
     def required_columns(self, fields: Iterable[StructField], key: tuple[str, ...]) -> TableSpec:
         """Return the columns that its target requires, of which it may lack some."""
@@ -811,7 +781,9 @@ class TableJob:
     # ----------------------------------------------------------------------------------------------
     # report
 
-    def _report(self, result: PassSummary, written: Written | None, seconds: float) -> None:
+    def _report(
+        self, result: PassSummary, written: Mapping[str, str] | None, seconds: float
+    ) -> None:
         """Warn of records that were not applied, and publish what was."""
         counts, records, torn = result.counts, result.counts.get("RECORDS") or 0, result.torn
         dropped = [name for name in _NOT_APPLIED if counts.get(name)]
@@ -843,7 +815,7 @@ class TableJob:
                 bad={name: counts[name] for name in dropped if name in BAD_RECORDS},
                 lag={of: now - stamp / 1000 for of, stamp in stamps},
                 torn=torn,
-                **({} if written is None else written._asdict()),
+                **(written or {}),
             )
         _log.info("%s: %s records applied in %.1f s", self.table, records, seconds)
 
@@ -860,6 +832,22 @@ class TableJob:
                 )
             )
             self._schema_changes = 0
+
+
+Verifier = Callable[[Collection[TableJob]], None]
+"""What compares parts of tables with their sources."""
+
+
+def verify_part(jobs: Collection[TableJob], verifier: Verifier | None) -> Verifier | None:
+    """Compare parts of the tables after a micro-batch, if their options say so.
+
+    `verifier` is what compared them before. Returned is what does so now.
+    """
+    options = next((each.policy.verify for each in jobs if each.policy.verify), None)
+    if options is not None:
+        verifier = verifier or options.verifier()
+        verifier(jobs)
+    return verifier
 
 
 def require_columns(

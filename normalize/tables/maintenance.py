@@ -24,8 +24,9 @@ from pyspark.sql import Row, SparkSession, functions as F
 from cdc_formats.values.schema import backquoted, name_parts
 from normalize.arguments import seconds_of
 from normalize.monitoring.explain_error import explain_error
+from normalize.spark.micro_batch import running_batch
 
-from .batches import ICEBERG_BATCH, ICEBERG_QUERY, running_batch
+from .batches import ICEBERG_BATCH, ICEBERG_QUERY
 from .table_options import Maintenance
 from .table_spec import START_AT
 from .targets import TableTarget

@@ -20,9 +20,9 @@ from normalize.kafka.dead_letter import DeadLetter, destination_of
 from normalize.kafka.reader_options import reader_options, reads_topic
 from normalize.kafka.topics import UNKNOWN_IDS, TopicDescriber, TopicMonitor, describer
 from normalize.monitoring.watch import Notice, log
+from normalize.spark.micro_batch import Batch, running_batch, seconds_since_commit
 from normalize.spark_versions import check_files, check_kafka_source, check_version, load_kafka
 
-from .batches import Batch, running_batch, seconds_since_commit
 from .database_target import Database
 from .facts import QueryFacts, checked_topics, require_same_address
 from .resync_state import Offsets, offsets_between

@@ -30,17 +30,10 @@ from normalize.kafka.debezium_snapshot import IncrementalSnapshot, take_snapshot
 from normalize.kafka.topics import describer
 from normalize.monitoring.explain_error import explain_error
 from normalize.monitoring.progress import RESYNCS, TableProgress, publish
+from normalize.spark.micro_batch import Batch, end_offsets, in_batch, running_batch
 from normalize.spark.sessions import spark_error_types
 
-from .batches import (
-    Batch,
-    BatchOrderError,
-    end_offsets,
-    in_batch,
-    is_repeat,
-    running_batch,
-    show_in_checkpoint,
-)
+from .batches import BatchOrderError, is_repeat, show_in_checkpoint
 from .database import SyncDatabase
 from .facts import GuardFacts, TableFacts
 from .job import TableJob

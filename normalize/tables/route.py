@@ -29,11 +29,10 @@ lost without it.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import pairwise
-from operator import attrgetter
 from typing import Any, TypeVar
 
 import msgspec
@@ -43,21 +42,17 @@ import pyarrow.compute as pc
 from msgspec.structs import replace
 
 from cdc_formats.decoder import decode_one, in_record
-from cdc_formats.decoding.envelope import Envelope
-from cdc_formats.decoding.rows import RowConverter, row_struct
 from cdc_formats.errors import ChangelogError, DecodeError
-from cdc_formats.events import Event, Headers, Ignored, RowKind
+from cdc_formats.events import Event, Headers, Ignored
 from cdc_formats.format import Format
-from cdc_formats.message_format import names_in_row, table_reader
+from cdc_formats.message_format import table_reader
 from cdc_formats.topics.inference.infer import AnyColumns
-from cdc_formats.values.json_reader import BatchReader, batch_reader
-from cdc_formats.values.schema import Column, SqlType, source_id
+from cdc_formats.values.schema import source_id
 from normalize.core.arrow import encode
 from normalize.core.fold_columns import Ints
 from normalize.core.output import Destination, Letter
 from normalize.core.records import KafkaRecord, header_lists, header_pairs
-from normalize.decode.columnar import reads_as_declared
-from normalize.decode.columnar.messages import names_reader
+from normalize.decode.columnar.known_rows import KnownRows, Names, Table
 from normalize.kafka.dead_letter import send
 from normalize.spark.packed import packed_batches, values_of
 from normalize.worker import worker
@@ -94,13 +89,8 @@ _FEWEST = 64
 """Fewer records are routed one by one."""
 
 
-Names = tuple[str | None, ...]
-"""The names of a message's table (`Traits.table_identity`)."""
-Table = tuple[str, Names]
-"""A topic, and the names of a table in its messages."""
 MessageKind = tuple[str, Names, str]
 """A topic, the names of a table in its messages, and the shard (`Routed.shard`)."""
-_WITH_ROW = (RowKind.INSERT, RowKind.UPDATE_AFTER)
 
 
 class TableSummary(msgspec.Struct):
@@ -268,7 +258,7 @@ class Router:
         if not self._selects(table):
             return replace(_OTHER, named=named)
         source_key = self.reader.sampler.source_key(events[0].message, key, headers)
-        return replace(self._with_names(table, events, source_key), named=named)
+        return self._with_rows(table, named, events, source_key)
 
     def _of_topic(
         self, topic: str, key: bytes | None, value: bytes | None, headers: Headers
@@ -284,11 +274,12 @@ class Router:
         if isinstance(events, Ignored) or not events:
             return Routed(topic, source_key=self.reader.sampler.source_key(None, key, headers))
         source_key = self.reader.sampler.source_key(events[0].message, key, headers)
-        return replace(self._with_names(topic, events, source_key), named=())
+        return self._with_rows(topic, (), events, source_key)
 
-    def _with_names(
-        self, table: str, events: Sequence[Event], source_key: tuple[str, ...]
+    def _with_rows(
+        self, table: str, named: Names, events: Sequence[Event], source_key: tuple[str, ...]
     ) -> Routed:
+        """Return where a record belongs whose rows these are, and which columns have a value."""
         rows, names, absent = 0, set[str](), set[str]()
         for event in events:
             if event.after is not None:
@@ -299,7 +290,12 @@ class Router:
                     if name not in added:
                         (absent if each is None else names).add(name)
         return Routed(
-            table, rows, frozenset(names), source_key=source_key, absent=frozenset(absent - names)
+            table,
+            rows,
+            frozenset(names),
+            source_key=source_key,
+            named=named,
+            absent=frozenset(absent - names),
         )
 
     def _selects(self, table: str) -> bool:
@@ -464,125 +460,6 @@ def _by_table(records: pa.RecordBatch) -> Iterator[tuple[str, bool, pa.RecordBat
         table, is_sample = tables[order[begin]].as_py(), bool(sampled[order[begin]])
         for at in range(begin, end, most):
             yield table, is_sample, rows.slice(at, min(most, end - at))
-
-
-class KnownRows:
-    """The tables and columns of a task's messages in JSON, and the readers of such messages.
-
-    Most messages of a topic have a table and columns that were seen before. For these, two reads by
-    msgspec say which table it is, and that no other column has a value: the first skips the rows,
-    and the second has a struct with the known columns alone.
-
-    Parameters
-    ----------
-    envelope : Envelope
-    names : callable
-        From a message to the names of its table.
-    """
-
-    def __init__(self, envelope: Envelope, names: Callable[[Any], Names]) -> None:
-        self.envelope, self._names = envelope, names
-        self._fields = batch_reader(envelope.strict_fields)
-        self._image = attrgetter(envelope.after)
-        # By table, whether each column had a value.
-        self._columns = dict[Table, dict[str, bool]]()
-        self._readers = dict[Table, BatchReader | None]()
-
-    @classmethod
-    def of(cls, format: Format) -> KnownRows | None:
-        """Return those of a format, without tables; None if its messages are read one by one."""
-        traits = format.traits
-        # Where records without a value are deletes, rows may have columns of the Kafka key.
-        if traits.row_names is not names_in_row or traits.reads_tombstones:
-            return None
-        if not reads_as_declared(type(format)):
-            return None
-        rows = RowConverter((Column('"', SqlType("STRING")),), format.handling)
-        identity = list(traits.table_identity)
-        envelope = format.envelope(rows, identity)
-        if envelope is None or not (
-            envelope.has_row_field and envelope.framing.bare and envelope.columnar.possible
-        ):
-            return None
-        # Another type than text is converted.
-        attributes = [envelope.attributes.get(name, ("", str)) for name in identity]
-        if not all(convert is None for _, convert in attributes):
-            return None
-        return cls(envelope, names_reader(format, envelope, identity) or (lambda message: ()))
-
-    def learn(self, table: Table, columns: Collection[str], with_value: Collection[str]) -> None:
-        """Add the columns of a table's row, and which of them have a value."""
-        of_table = self._columns.setdefault(table, {})
-        news = {name: name in with_value for name in columns if not of_table.get(name)}
-        if news != {name: of_table.get(name) for name in news}:
-            of_table |= news
-            self._readers.pop(table, None)
-
-    def exclude(self, table: Table) -> None:
-        """Add a table whose rows are not read."""
-        self._columns.setdefault(table, {})
-        self._readers[table] = None
-
-    def read(self, topic: str, values: Sequence[bytes | None]) -> dict[Table, dict[int, int]]:
-        """Return the messages of each known table: their indexes, and how many rows each has.
-
-        A message is left out if it is of another table, another column has a value, or its reader
-        has to say what it is.
-        """
-        of_topic = {names for each, names in self._columns if each == topic}
-        result = {(topic, names): dict[int, int]() for names in of_topic}
-        indexes: Sequence[int] = range(len(values))
-        if len(of_topic) == 1:
-            # Most topics have one table: one read says all of most messages.
-            [table] = result
-            result[table] = self._rows(table, values, indexes)
-            indexes = [index for index in indexes if index not in result[table]]
-        messages, unread = self._fields([values[index] for index in indexes])
-        with_row, kinds = dict[Table, list[int]](), self.envelope.kinds_of(messages)
-        for index, message, kind in zip(_without(indexes, unread), messages, kinds, strict=True):
-            if type(kind) is RowKind and (table := (topic, self._names(message))) in result:
-                if kind in _WITH_ROW and self._reader(table) is not None:
-                    with_row.setdefault(table, []).append(index)
-                else:
-                    result[table][index] = 0
-        for table, of_table in with_row.items():
-            result[table] |= self._rows(table, values, of_table)
-        return {table: rows for table, rows in result.items() if rows}
-
-    def _rows(
-        self, table: Table, values: Sequence[bytes | None], indexes: Sequence[int]
-    ) -> dict[int, int]:
-        """Return the messages of a table that have only known columns, with their numbers of rows."""
-        read, rows = self._reader(table), dict[int, int]()
-        if read is None:
-            return rows
-        messages, unread = read([values[index] for index in indexes])
-        kinds, is_one = self.envelope.kinds_of(messages), self.envelope.images.many == "one"
-        for index, message, kind in zip(_without(indexes, unread), messages, kinds, strict=True):
-            if type(kind) is RowKind and self._names(message) == table[1]:
-                if kind not in _WITH_ROW:
-                    rows[index] = 0
-                elif image := self._image(message):
-                    rows[index] = 1 if is_one else len(image)
-        return rows
-
-    def _reader(self, table: Table) -> BatchReader | None:
-        """Return the reader of messages whose rows have only the known columns of a table."""
-        if table not in self._readers:
-            columns = self._columns[table]
-            types = {at: msgspec.Raw if has else None for at, has in enumerate(columns.values())}
-            row = row_struct(dict(enumerate(columns)), types, None, forbid_unknown_fields=True)
-            message = self.envelope.struct(self.envelope.strict_fields, row)
-            self._readers[table] = batch_reader(message)
-        return self._readers[table]
-
-
-def _without(indexes: Sequence[int], unread: Sequence[int]) -> Sequence[int]:
-    """Return the indexes of the messages that were read."""
-    if not unread:
-        return indexes
-    skipped = set(unread)
-    return [index for position, index in enumerate(indexes) if position not in skipped]
 
 
 class _Task:

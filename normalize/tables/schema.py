@@ -283,34 +283,30 @@ def extend(
     SchemaError
         When the columns' names cannot be those of one table.
     """
-    added, evidence, questions = dict[str, Column](), list[str](), dict(schema.questions)
-    comments = dict(schema.comments)
+    added: tuple[Column, ...] = ()
+    evidence, questions, comments = list[str](), {**schema.questions}, {**schema.comments}
     for table, records in samples.items():
         try:
             inferred = infer_schema(records, format=format, primary_key=schema.primary_key)
         except InferenceError:  # no rows, which only one of several shards may have
             continue
         new = [column for column in _of_known_type(inferred, options) if column.name in names]
-        added = {
-            column.name: column
-            for column in _united(tuple(added.values()), new, f"its shards, {table} among them,")
-        }
+        added = _united(added, new, f"its shards, {table} among them,")
         questions |= described_questions(new, inferred, options.decides)
         comments |= {name: text for name, text in inferred.comments.items() if name in names}
         evidence += [str(each) for each in inferred.evidence if each.column.name in names]
-    unknown = [name for name in names if name not in added]
+    unknown = {*names} - {column.name for column in added}
     if unknown:
         raise SyncError(
-            f"the type of its new column {unknown[0]!r} is unknown, because no record has a value "
+            f"the type of its new column {min(unknown)!r} is unknown, because no record has a value "
             "of it (the placeholder for an unchanged value is none): pass "
-            f"tables={{{schema.table!r}: TableOptions(types={{{unknown[0]!r}: ...}})}}, or leave "
+            f"tables={{{schema.table!r}: TableOptions(types={{{min(unknown)!r}: ...}})}}, or leave "
             "the column out with exclude_columns"
         )
-    nullable = (replace(column, nullable=True) for column in added.values())
     return _checked(
         msgspec.structs.replace(
             schema,
-            columns=(*schema.columns, *nullable),
+            columns=(*schema.columns, *added),
             notes=(*schema.notes, *evidence),
             questions=questions,
             comments=comments,

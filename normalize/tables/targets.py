@@ -16,7 +16,7 @@ import logging
 import random
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import ClassVar, Literal, NamedTuple
 
@@ -26,8 +26,9 @@ from pyspark.sql.types import StructField
 
 from cdc_formats.errors import ChangelogError, refuse
 from normalize.spark.memory import available_memory
+from normalize.spark.micro_batch import Batch
 
-from .batches import Batch, Record
+from .batches import Record
 from .layout import NO_LAYOUT, Layout
 from .table_options import TableOptions, TablePolicy
 from .table_spec import TableSpec
@@ -62,13 +63,6 @@ class TargetMissingError(TargetError):
 
 class RefusedError(TargetError):
     """A row violates a constraint of the table, so that nothing was written."""
-
-
-class Written(NamedTuple):
-    """Which writer merged a micro-batch, and why."""
-
-    writer: Writer
-    reason: str
 
 
 class ArrowRows(NamedTuple):
@@ -222,8 +216,9 @@ class Sink(ABC):
     """
 
     table: TableTarget
-    written: Written | None = None
-    """What merged the last micro-batch; None where only one writer can, or before the first."""
+    written: Mapping[str, str] | None = None
+    """The ``writer`` that merged the last micro-batch, and the ``reason``; None where only one can,
+    or before the first."""
 
     @property
     def takes_arrow(self) -> bool:

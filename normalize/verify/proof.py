@@ -40,7 +40,8 @@ from cdc_formats.values.schema import name_parts
 from normalize.arguments import seconds_of
 from normalize.monitoring.explain_error import explain_error
 from normalize.monitoring.watch import Notice, log, shown_names
-from normalize.tables.batches import BatchOrderError, end_offsets, running_batch
+from normalize.spark.micro_batch import end_offsets, running_batch
+from normalize.tables.batches import BatchOrderError
 from normalize.tables.facts import Proof
 from normalize.tables.job import TableJob
 from normalize.tables.query import Query

@@ -47,6 +47,28 @@ def read_each(read: Read, messages: Sequence[Any]) -> tuple[list[Any], list[int]
     return values, refused
 
 
+def read_at(
+    read: BatchReader, values: Sequence[bytes | None], places: list[int]
+) -> tuple[list[Any], list[int], list[int]]:
+    """Return the messages of some records, their records, and the records that cannot be read.
+
+    Parameters
+    ----------
+    read : BatchReader
+    values : sequence of bytes or None
+        Those of all records.
+    places : list of int
+        The records to read, in their order.
+    """
+    is_all = len(places) == len(values)
+    messages, unread = read(values if is_all else [values[place] for place in places])
+    if not unread:
+        return messages, places, []
+    failed = [places[index] for index in unread]
+    refused = set(failed)
+    return messages, [place for place in places if place not in refused], failed
+
+
 def names_reader(format: MessageFormat, envelope: Envelope, names: Sequence[str]) -> Read | None:
     """Return the reader of columns of `Traits.table_identity`, as a tuple; None without names."""
     if not names:
@@ -219,21 +241,9 @@ class Messages(NamedTuple):
     deletes: Sequence[int] = ()
 
 
-class MessagesRead(NamedTuple):
-    """The result of reading records.
-
-    Attributes
-    ----------
-    parts : list of Messages
-    ignored : Counter
-        The number of records that are only counted, by their `Ignored` value.
-    refused : set of int
-        The records that have to be decoded alone.
-    """
-
-    parts: list[Messages]
-    ignored: Counter[str]
-    refused: set[int]
+MessagesRead = tuple[list[Messages], Counter[str], set[int]]
+"""Messages, the number of records that are only counted, by their `Ignored` value, and the records
+that have to be decoded alone."""
 
 
 class MessageReader:
@@ -264,21 +274,21 @@ class MessageReader:
         """Return the messages of records."""
         present, empty, deletes = self._sorted(records.values)
         bare = self.encodings.bare
-        read = (
+        parts, ignored, refused = (
             self._framed(records, present)
             if bare is None
             else self._bare(bare, records.values, present, deletes)
         )
         if self.envelope.operation_header:
             headers = header_lists(records.headers) if records.headers is not None else []
-            for part in read.parts:
+            for part in parts:
                 for place, message in zip(part.places, part.messages, strict=True):
                     self.envelope.set_operation(message, headers[place] if headers else ())
         if self.reads_tombstones:
-            read.refused.update(empty)
+            refused.update(empty)
         else:
-            read.ignored[Ignored.TOMBSTONE.value] += len(empty)
-        return read
+            ignored[Ignored.TOMBSTONE.value] += len(empty)
+        return parts, ignored, refused
 
     def _sorted(self, values: Sequence[bytes | None]) -> tuple[list[int], list[int], list[int]]:
         """Return the records with a message, those without, and those that delete their key's row."""
@@ -304,12 +314,8 @@ class MessageReader:
         deletes: Sequence[int],
     ) -> MessagesRead:
         """Read messages without frames: in JSON, CSV or raw bytes."""
-        messages, unread = encoding.read(
-            values if len(present) == len(values) else [values[place] for place in present]
-        )
-        failed = [present[index] for index in unread]
+        messages, places, failed = read_at(encoding.read, values, present)
         refused, ignored, parts = set(failed), Counter[str](), list[Messages]()
-        places = [place for place in present if place not in refused] if refused else present
         if self.envelope.framing.block:
             messages, places, by_block = self._without_blocks(messages, places)
             parts, unread_in_blocks = self._blocks(by_block)
@@ -326,9 +332,7 @@ class MessageReader:
             more, of_more = self._with_nulls(encoding.read_lacking, values, failed)
             messages, places = messages + more, places + of_more
             refused.difference_update(of_more)
-        return MessagesRead(
-            [*parts, Messages(encoding, places, messages, deletes)], ignored, refused
-        )
+        return [*parts, Messages(encoding, places, messages, deletes)], ignored, refused
 
     def _framed(self, records: Records, present: list[int]) -> MessagesRead:
         """Read messages behind frames."""
@@ -340,7 +344,7 @@ class MessageReader:
             if value and place not in without_frame:
                 by_frame.setdefault(value[:size], []).append((place, value[size:]))
         parts, refused = self._blocks(by_frame)
-        return MessagesRead(parts, Counter(), refused | without_frame.intersection(present))
+        return parts, Counter(), refused | without_frame.intersection(present)
 
     def _without_blocks(
         self, messages: list[Any], places: list[int]
@@ -388,12 +392,7 @@ class MessageReader:
         # A reader of some fields would not notice bytes that are not UTF-8 in the name of another
         # field, which is an error.
         failed = [place for place in failed if _is_utf8(values[place])]
-        messages, unread = self.read_fields([values[place] for place in failed])
-        places = (
-            list(compress(failed, [index not in unread for index in range(len(failed))]))
-            if unread
-            else failed
-        )
+        messages, places, _ = read_at(self.read_fields, values, failed)
         operations = [kind is not None for kind in self.envelope.kinds_of(messages)]
         if self.envelope.columnar.message is not None:
             messages = [self.envelope.columnar.message(message, None) for message in messages]
@@ -408,10 +407,8 @@ class MessageReader:
         self, read: BatchReader, values: Sequence[bytes | None], failed: list[int]
     ) -> tuple[list[Any], list[int]]:
         """Return messages whose rows lack only NULL columns, with these set, and their records."""
-        messages, unread = read([values[place] for place in failed])
+        messages, places, _ = read_at(read, values, failed)
         filled = list(map(self._fill, messages))
-        unreadable = {failed[index] for index in unread}
-        places = [place for place in failed if place not in unreadable]
         return list(compress(messages, filled)), list(compress(places, filled))
 
     def _fill(self, message: Any) -> bool:

@@ -33,15 +33,10 @@ from normalize.arguments import check_choice
 from normalize.core.output import ROW_KIND
 from normalize.spark.files import Files
 from normalize.spark.memory import available_memory
+from normalize.spark.micro_batch import Batch
 from normalize.spark.plans import delta_snapshot, estimated_bytes, in_utc
 from normalize.spark.sessions import hadoop_conf, is_connect
-from normalize.tables.batches import (
-    Batch,
-    Record,
-    is_repeat,
-    log_repeat,
-    version_of,
-)
+from normalize.tables.batches import Record, is_repeat, log_repeat, version_of
 from normalize.tables.commits import ACCEPTED, TableState
 from normalize.tables.layout import (
     GENERATED,
@@ -58,7 +53,6 @@ from normalize.tables.targets import (
     ConflictError,
     TargetError,
     Writer,
-    Written,
     most_changes,
 )
 
@@ -324,7 +318,7 @@ class DeltaSink(LakeSink):
     @property
     def _wrote(self) -> bool:
         """Whether delta-rs merged the last micro-batch."""
-        return self.written is not None and self.written.writer == "delta-rs"
+        return self.written is not None and self.written["writer"] == "delta-rs"
 
     def record(self, batch: Batch) -> Record | None:
         if not self._wrote:
@@ -495,9 +489,10 @@ class DeltaSink(LakeSink):
                 f"{self.table} cannot be written by delta-rs: {reason}. Remove writer='delta-rs', "
                 "and Spark writes it"
             )
-        if (writer, reason) != self.written:
+        written = {"writer": writer, "reason": reason}
+        if written != self.written:
             _log.info("%s is written by %s: %s", self.table, writer, reason)
-            self.show(Written(writer, reason))
+            self.show(written)
 
     # ----------------------------------------------------------------------------------------------
     # what delta-rs damaged in earlier versions of this library

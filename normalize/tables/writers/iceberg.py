@@ -11,8 +11,9 @@ from pyspark.sql.types import DecimalType, StructField
 
 from cdc_formats.errors import SchemaError, refuse
 from cdc_formats.values.schema import backquoted
+from normalize.spark.micro_batch import Batch
 from normalize.spark.sessions import spark_error_types
-from normalize.tables.batches import ICEBERG_BATCH, ICEBERG_OFFSETS, ICEBERG_QUERY, Batch
+from normalize.tables.batches import ICEBERG_BATCH, ICEBERG_OFFSETS, ICEBERG_QUERY
 from normalize.tables.commits import TableState, iceberg_state
 from normalize.tables.layout import (
     Layout,

@@ -50,6 +50,7 @@ from cdc_formats.values.schema import backquoted
 from normalize.core.output import ROW_KIND
 from normalize.dataframe import positional
 from normalize.monitoring.watch import Notice, log
+from normalize.spark.micro_batch import Batch, running_batch
 from normalize.spark.plans import class_of
 from normalize.spark.sessions import (
     is_java,
@@ -60,15 +61,7 @@ from normalize.spark.sessions import (
     root_cause,
     spark_error_types,
 )
-from normalize.tables.batches import (
-    Batch,
-    Record,
-    is_repeat,
-    log_repeat,
-    record_of,
-    running_batch,
-    version_of,
-)
+from normalize.tables.batches import Record, is_repeat, log_repeat, record_of, version_of
 from normalize.tables.expressions import computed_comment
 from normalize.tables.layout import in_lower
 from normalize.tables.merge import ABSENT_COLUMN, BASE_COLUMN, MergePlan, missing_row

@@ -31,16 +31,10 @@ from normalize.core.output import ROW_KIND
 from normalize.dataframe import type_ddl
 from normalize.monitoring.progress import WRITERS
 from normalize.monitoring.watch import Notice, log
+from normalize.spark.micro_batch import Batch, running_batch
 from normalize.spark.sessions import copy_of, is_connect, java_causes, java_text, spark_error_types
 from normalize.spark_versions import package
-from normalize.tables.batches import (
-    Batch,
-    Record,
-    is_repeat,
-    log_repeat,
-    running_batch,
-    show_in_checkpoint,
-)
+from normalize.tables.batches import Record, is_repeat, log_repeat, show_in_checkpoint
 from normalize.tables.commits import OwnCommits, TableState
 from normalize.tables.expressions import DELETED_PROPERTY
 from normalize.tables.layout import NO_LAYOUT, Layout, StoredLayout, sql_literal, sql_property
@@ -58,7 +52,6 @@ from normalize.tables.targets import (
     Sink,
     TableTarget,
     TargetError,
-    Written,
 )
 
 _log = logging.getLogger("normalize")
@@ -331,12 +324,12 @@ class LakeSink(Sink):
             reason = f"an error followed the commit of micro-batch {batch.number}: {_reason(error)}"
             _log.warning("%s: %s", self.table, reason)
             if self.written is not None:
-                self.show(self.written._replace(reason=reason))
+                self.show({**self.written, "reason": reason})
 
-    def show(self, written: Written) -> None:
+    def show(self, written: Mapping[str, str]) -> None:
         """Remember which writer merged the changes, and why, also for ``cdc status``."""
-        self.written, name = written, self.table.sql_name
-        show_in_checkpoint(self.spark, self.batch(), WRITERS, name, **written._asdict())
+        self.written = written
+        show_in_checkpoint(self.spark, self.batch(), WRITERS, self.table.sql_name, **written)
 
     def _write(self, latest: DataFrame | ArrowRows, spec: TableSpec, batch: Batch | None) -> None:
         """Run Spark's ``MERGE``, whose commit carries the micro-batch, unless the table has it."""

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from pyspark.errors import StreamingQueryException
 
-from normalize.tables.batches import running_batch
+from normalize.spark.micro_batch import running_batch
 from normalize.tables.writers.delta import DeltaSink
 from tests.support.databases import maxwell
 from tests.support.resyncing import ROWS, left_behind, read_again, request, state

@@ -28,7 +28,8 @@ from normalize import (
 )
 from normalize.checkpoint.read_state import find_state, read_state
 from normalize.core.arrow import spark_ddl, to_arrow
-from normalize.core.last import FirstRecord, is_late, partition_facts
+from normalize.core.guard import PartitionSummary
+from normalize.core.last import is_late, partition_facts
 from normalize.engines.native import late_record
 from normalize.monitoring.explain_error import explain_error
 from normalize.spark_versions import installed_version
@@ -519,7 +520,9 @@ def test_sql_finds_late_records_as_python_does(spark: SparkSession) -> None:
         for partition in (0, 1, 2)
         for stamp in (0, 7, 8, 1_800_000_000_000)
         for _, fact in partition_facts(
-            FirstRecord("t", partition, random.randrange(2), stamp), {"t": 2}, batch
+            PartitionSummary("t", partition, stamp, first_offset=random.randrange(2)),
+            {"t": 2},
+            batch,
         )
     ]
     rows = [sorted(random.choices(values, k=2)) for _ in range(2_000)]

@@ -17,9 +17,10 @@ from cdc_formats.values.schema import columns
 from normalize import DeltaTarget
 from normalize.decode.plan import DecodePlan
 from normalize.monitoring.explain_error import explain_error
+from normalize.spark.micro_batch import Batch
 from normalize.spark.plans import computed, count
-from normalize.tables.batches import Batch, Record
-from normalize.tables.changes import ChangeOptions, changes_on_spark
+from normalize.tables.batches import Record
+from normalize.tables.changes import TableDecoder, changes_on_spark
 from normalize.tables.job import ROUTED_COLUMNS
 from normalize.tables.route import RECORD_DDL
 from normalize.tables.table_options import TableOptions
@@ -162,7 +163,7 @@ def test_changes_are_shuffled_only_where_several_tasks_may_have_a_key(
         record_columns=ROUTED_COLUMNS,
     )
     records = spark.createDataFrame([], RECORD_DDL)
-    plan: Any = changes_on_spark(records, tasks, source, ChangeOptions())
+    plan: Any = changes_on_spark(records, tasks, TableDecoder(source))
     assert (
         plan._jdf.queryExecution().executedPlan().toString().count("Exchange hashpartitioning")
         == shuffles

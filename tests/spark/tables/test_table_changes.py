@@ -12,8 +12,8 @@ from cdc_formats.values.schema import Column, SqlType, columns
 from normalize.decode.plan import DecodePlan
 from normalize.tables.changes import (
     PLACE,
-    ChangeOptions,
     PassSummary,
+    TableDecoder,
     table_changes,
 )
 from normalize.tables.job import ROUTED_COLUMNS
@@ -85,7 +85,7 @@ def test_rows_are_the_same_on_the_driver_and_on_spark(spark: SparkSession) -> No
         partitions=3,
     )
     with settings(spark, {"spark.sql.session.timeZone": "America/New_York"}):
-        rows = [rows for rows, _ in each_way(spark, table, plan, ChangeOptions())]
+        rows = [rows for rows, _ in each_way(spark, table, TableDecoder(plan))]
         texts = [sorted(map(str, each.orderBy("k").toArrow().to_pylist())) for each in rows]
         instant = (
             rows[0]
@@ -127,7 +127,7 @@ def test_what_is_found_is_the_same_on_the_driver_and_on_spark(spark: SparkSessio
         partitions=3,
     )
     outcomes = []
-    for rows, result in each_way(spark, table, plan, ChangeOptions()):
+    for rows, result in each_way(spark, table, TableDecoder(plan)):
         assert sorted((row["row_kind"], row["k"]) for row in rows.collect()) == [
             ("+U", 2),
             ("-D", 1),
@@ -137,29 +137,29 @@ def test_what_is_found_is_the_same_on_the_driver_and_on_spark(spark: SparkSessio
 
 
 def each_way(
-    spark: SparkSession, table: pa.Table, plan: DecodePlan, options: ChangeOptions
+    spark: SparkSession, table: pa.Table, decoder: TableDecoder
 ) -> Iterator[tuple[DataFrame, PassSummary]]:
     """Yield the changes that the driver decodes, and that several tasks of Spark decode.
 
     The tasks' changes are typed rows, and the driver's are columns of Arrow.
     """
     tasks = spark.createDataFrame(table, RECORD_DDL).repartition(3)
-    with table_changes(table, plan, options, None) as (on_driver, summary):
+    with table_changes(table, decoder, None) as (on_driver, summary):
         yield on_driver.frame(spark), summary
-    with table_changes(tasks, plan, options, None) as (by_spark, summary):
+    with table_changes(tasks, decoder, None) as (by_spark, summary):
         yield by_spark.localCheckpoint(), summary
-    if not options.every:
-        with table_changes(tasks, plan, options, 1 << 20) as (collected, summary):
+    if not decoder.every:
+        with table_changes(tasks, decoder, 1 << 20) as (collected, summary):
             schema = collected.frame(spark).schema
             yield spark.createDataFrame(collected.table(), schema), summary
 
 
 def all_rows(
-    spark: SparkSession, table: pa.Table, plan: DecodePlan, options: ChangeOptions
+    spark: SparkSession, table: pa.Table, decoder: TableDecoder
 ) -> list[list[dict[str, Any]]]:
     """Return the rows of `each_way`."""
     results = []
-    for changes, _ in each_way(spark, table, plan, options):
+    for changes, _ in each_way(spark, table, decoder):
         rows = [row.asDict(recursive=True) for row in changes.collect()]
         results.append(
             sorted(rows, key=lambda row: repr(sorted(row.items(), key=lambda item: item[0])))
@@ -185,7 +185,7 @@ def test_partial_rows_are_completed_in_the_order_of_their_times(spark: SparkSess
         record_columns=ROUTED_COLUMNS,
     )
     for rows in all_rows(
-        spark, records_of([value for _, value in changes], partitions=3), plan, ChangeOptions()
+        spark, records_of([value for _, value in changes], partitions=3), TableDecoder(plan)
     ):
         values = sorted(
             (row["id"], row["a"], row["b"], row["c"], row[ABSENT_COLUMN] is None) for row in rows
@@ -211,10 +211,8 @@ def test_keys_of_shards_are_of_their_source_table(spark: SparkSession) -> None:
         distinguished_by=(*format.traits.table_identity, "topic"),
         record_columns=ROUTED_COLUMNS,
     )
-    options = ChangeOptions(shard_column=Column("shard", SqlType("STRING"), nullable=False))
-    for rows in all_rows(
-        spark, records_of([value for _, value in changes], partitions=2), plan, options
-    ):
+    decoder = TableDecoder(plan, Column("shard", SqlType("STRING"), nullable=False))
+    for rows in all_rows(spark, records_of([value for _, value in changes], partitions=2), decoder):
         values = sorted((row["shard"], row["row_kind"], row["id"], row["name"]) for row in rows)
         assert values == [("x.t", "+U", 1, "a"), ("y.t", "+U", 1, "b"), ("z.t", "-D", 1, None)]
 
@@ -232,7 +230,7 @@ def test_every_change_of_a_history_has_its_place(spark: SparkSession) -> None:
         ("+U", {"k": 1, "name": "c"}),
         ("-D", {"k": 1, "name": "c"}),
     ]
-    for rows in all_rows(spark, records(*changes, partitions=2), plan, ChangeOptions(every=True)):
+    for rows in all_rows(spark, records(*changes, partitions=2), TableDecoder(plan, every=True)):
         places = sorted(
             (row[PLACE]["partition"], row[PLACE]["offset"], row["row_kind"], row["k"], row["name"])
             for row in rows

@@ -15,7 +15,7 @@ from cdc_formats.errors import PartitionsAddedError
 from cdc_formats.events import Position
 from cdc_formats.topics.client import TopicDescription
 from normalize.core.guard import Expected, PartitionSummary, check
-from normalize.core.last import FirstRecord, is_late, partition_facts
+from normalize.core.last import is_late, partition_facts
 from normalize.core.order import (
     UNORDERED,
     Epoch,
@@ -714,9 +714,9 @@ def by_facts(batches: list[dict[int, tuple[int, int]]], counts: list[int]) -> in
     for number, (batch, count) in enumerate(zip(batches, counts, strict=True)):
         touched = set()
         for partition, first in batch.items():
-            for name, fact in partition_facts(
-                FirstRecord("t", partition, *first), {"t": count}, number
-            ):
+            offset, stamp = first
+            seen = PartitionSummary("t", partition, stamp, first_offset=offset)
+            for name, fact in partition_facts(seen, {"t": count}, number):
                 kept.setdefault(name, []).append(fact)
                 touched.add(name)
         if any(is_late(min(kept[name]), max(kept[name])) for name in touched):

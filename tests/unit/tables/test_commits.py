@@ -10,14 +10,8 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from normalize.change_feed import in_order
-from normalize.tables.batches import (
-    Batch,
-    Record,
-    digest_of,
-    is_repeat,
-    record_of,
-    version_of,
-)
+from normalize.spark.micro_batch import Batch, digest_of
+from normalize.tables.batches import Record, is_repeat, record_of, version_of
 from normalize.tables.commits import (
     Commit,
     LogEntry,

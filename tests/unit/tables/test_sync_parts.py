@@ -14,11 +14,11 @@ import pytest
 from cdc_formats import get_format, list_formats
 from cdc_formats.values.schema import Column, SqlType, columns, source_id, to_ddl
 from normalize import DeltaDatabase, IcebergDatabase, JdbcDatabase
+from normalize.decode.columnar.known_rows import KnownRows
 from normalize.decode.plan import DecodePlan
-from normalize.tables.changes import ChangeOptions, TableDecoder, table_changes
+from normalize.tables.changes import TableDecoder, table_changes
 from normalize.tables.database_target import table_name
 from normalize.tables.route import (
-    KnownRows,
     Route,
     Routed,
     Router,
@@ -105,8 +105,7 @@ ORDERS = TableDecoder(
         distinguished_by=("database", "table", "topic"),
         completes_moved=True,
     ),
-    ChangeOptions(),
-    frozenset({"id", "note"}),
+    names=frozenset({"id", "note"}),
 )
 
 
@@ -422,7 +421,7 @@ def changes(
     )
     column = Column("shard", SqlType("STRING")) if shard else None
     records = pa.Table.from_pylist(rows, schema=RECORDS)
-    with table_changes(records, source, ChangeOptions(column), None) as (decoded, _):
+    with table_changes(records, TableDecoder(source, column), None) as (decoded, _):
         changed = decoded.rows.to_pylist()
     names = ["row_kind", "c1", "c2", "absent", "b0", *(["b1"] if shard else [])]
     return {row["c0"]: tuple(row.get(name) for name in names) for row in changed}
