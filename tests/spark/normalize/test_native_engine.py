@@ -35,14 +35,13 @@ from normalize.spark_versions import installed_version
 from normalize.stage_options import NativeEngine
 from tests.support.canonical_values import TYPES, values_of
 from tests.support.examples import examples
-from tests.support.histories import TABLE, random_history, records_of, rows_by_key
+from tests.support.histories import TABLE, rows_by_key
 from tests.support.strategies import (
     DDL,
     KeyChange,
     by_key,
     fold_history,
     key_changes,
-    table_of,
     unified,
 )
 from tests.support.streams import run_stream, settings as conf
@@ -271,22 +270,6 @@ def change(op: str, key: int, name: str | None = None, qty: int = 0, table: str 
     row = {"id": key, "name": name, "qty": qty}
     images = {"before": row, "after": None} if op == "d" else {"before": None, "after": row}
     return json.dumps({**images, "op": op, "source": {"table": table}}).encode()
-
-
-def test_a_history_gives_the_rows_of_the_fold_over_restarts(messages):
-    history, rows, batches = random_history(5, changes=400), [], []
-    for start, repartition in ((0, True), (200, False)):
-        for part in (
-            history[start : start + 100],
-            history[start + 100 : start + 200 if repartition else None],
-        ):
-            batches.append(part)
-            messages.write(*(value for _, value in records_of(part)))
-        rows += messages.run(normalize=ChangelogNormalize(engine=NativeEngine(repartition))).rows
-    assert rows_by_key(rows) == by_key(
-        fold_history([each for batch in batches for each in last_of_each_key(batch)])
-    )
-    table_of((row.row_kind, tuple(row)[1:]) for row in rows)
 
 
 def test_rows_with_the_metadata_of_their_change_counts_and_state(spark, messages):
