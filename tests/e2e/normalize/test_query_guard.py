@@ -163,8 +163,10 @@ def test_what_a_checkpoint_fixes_is_compared_before_anything_is_committed(spark,
         "STATE_VERSION",
         r"where= is \(id > 1\), and was \(id > 0\) when the checkpoint was written",
     )
-    again = read(spark, kafka, topic, **same)
-    assert run_stream(again, tmp_path).changelog == ["-U(1,Ann)", "+U(1,Eve)"]
+    assert run_stream(read(spark, kafka, topic, **same), tmp_path).changelog == [
+        "-U(1,Ann)",
+        "+U(1,Eve)",
+    ]
     kafka.produce(topic, [PRODUCT])
     refuses(read(spark, kafka, topic, **same), tmp_path, "SEVERAL_TABLES", TWO_TABLES)
 

@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings, strategies as st
 from pyspark.errors import StreamingQueryException
-from pyspark.sql import SparkSession
+from pyspark.sql import SparkSession, functions as F
 
 from cdc_formats import columns
 from cdc_formats.errors import ArgumentError
@@ -29,7 +29,8 @@ from normalize import (
 from normalize.checkpoint.read_state import find_state, read_state
 from normalize.core.arrow import spark_ddl, to_arrow
 from normalize.core.last import FirstRecord, is_late, partition_facts
-from normalize.engines.native import late_record
+from normalize.core.output import Output
+from normalize.engines.native import late_record, newest_two
 from normalize.monitoring.explain_error import explain_error
 from normalize.spark_versions import installed_version
 from normalize.stage_options import NativeEngine
@@ -183,6 +184,14 @@ def test_any_cut_and_any_restarts_give_the_rows_of_the_fold(
     assert rows_of_stories(spark, tmp_path, repartition, [batches], restarts).get(0, {}) == folded(
         batches
     )
+
+
+def test_a_later_micro_batch_is_newer_although_the_clock_went_back(spark: SparkSession) -> None:
+    changes = spark.sql(
+        "SELECT batch, 'k' AS key, struct(batch) AS row, '' AS fact FROM VALUES (1L), (2L) AS of(batch)"
+    )
+    (key,) = newest_two(changes, 9 - F.col("batch"), Output(columns("id INT"))).collect()
+    assert [each.row.batch for each in key.newest] == [2, 1]
 
 
 # --------------------------------------------------------------------------------------------------
@@ -493,8 +502,6 @@ def test_other_arguments_that_it_refuses(spark, messages):
 # --------------------------------------------------------------------------------------------------
 # The native engine finds late records of added partitions in SQL as the pure function does
 def test_sql_finds_late_records_as_python_does(spark: SparkSession) -> None:
-    from pyspark.sql import functions as F
-
     random = Random(5)
     values = [
         fact

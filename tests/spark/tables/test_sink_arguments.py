@@ -15,8 +15,6 @@ from normalize.tables.apply import apply_batch
 from normalize.tables.targets import TargetError
 from tests.support.sinking import NewSink, changelog
 
-URL = "jdbc:postgresql://localhost/shop"
-
 
 @pytest.mark.parametrize(
     ("arguments", "text"),

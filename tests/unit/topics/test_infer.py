@@ -428,9 +428,6 @@ def event(table: str, row: dict, after: dict) -> tuple[bytes, bytes]:
 # by subject
 
 
-OP = {"name": "op", "type": "string"}
-
-
 def register(subject: str, schema: Any) -> None:
     Registry(url=URL).client.confluent.register_schema(subject, Schema(json.dumps(schema), "AVRO"))
 
