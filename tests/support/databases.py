@@ -36,7 +36,7 @@ RECORDS = pa.schema(
 
 
 def maxwell(
-    table: str, kind: str, row: Row, old: Row | None = None, *, database: str = "shop"
+    table: str, kind: str, row: Row, old: Row | None = None, database: str = "shop"
 ) -> Message:
     """A message of Maxwell: ``insert``, ``update`` or ``delete``, with ``id`` as the key."""
     message = {"database": database, "table": table, "type": kind, "ts": 1, "data": row} | (

@@ -34,12 +34,8 @@ def records_of(history: list) -> list[tuple[bytes, bytes]]:
     ]
 
 
-def changes(rows) -> list:
-    return [(row.row_kind, tuple(row)[1:]) for row in rows]
-
-
 def rows_by_key(rows) -> dict:
     grouped: dict = {}
-    for kind, row in changes(rows):
-        grouped.setdefault(row[0], []).append((kind, row))
+    for kind, *row in rows:
+        grouped.setdefault(row[0], []).append((kind, tuple(row)))
     return grouped

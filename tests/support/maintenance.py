@@ -1,7 +1,7 @@
 """Jobs of other sessions that rewrite and remove the files of a table while a query writes it."""
 
 from contextlib import suppress
-from datetime import datetime, timedelta, timezone
+from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -9,13 +9,6 @@ from pyspark.sql import SparkSession
 
 from normalize.tables.targets import ConflictError
 from normalize.tables.writers.lake import LakeTarget
-
-KEPT = timedelta(minutes=10)
-"""How long files stay beside a query that the table no longer has.
-
-It must exceed the time of a MERGE: it reads such files, and its own are not in the table before its
-commit.
-"""
 
 
 class Statements(NamedTuple):
@@ -28,27 +21,19 @@ class Statements(NamedTuple):
     rewrites : tuple of str
         They write the table's rows to fewer files.
     remove : str
-        Removes files that the table has not had for some hours, or since some time.
-    commits : str
-        Lists the commits.
-    operation : str
-        Names those of `rewrites`.
+        Removes files that the table does not have.
     """
 
     adding: str
     rewrites: tuple[str, ...]
     remove: str
-    commits: str
-    operation: str
 
 
 MAINTENANCE = {
     "delta": Statements(
         "'delta.enableDeletionVectors' = 'true'",
         ("OPTIMIZE {table}",),
-        "VACUUM {table} RETAIN {hours:.4f} HOURS",
-        "DESCRIBE HISTORY {table}",
-        "OPTIMIZE",
+        "VACUUM {table} RETAIN 0 HOURS",
     ),
     "iceberg": Statements(
         "'write.merge.mode' = 'merge-on-read'",
@@ -61,10 +46,8 @@ MAINTENANCE = {
         ),
         (
             "CALL lake.system.expire_snapshots(table => '{table}', older_than => TIMESTAMP "
-            "'{until}', retain_last => 1)"
+            "'{now}', retain_last => 1)"
         ),
-        "SELECT operation FROM {table}.snapshots",
-        "replace",
     ),
 }
 
@@ -84,15 +67,9 @@ class Maintained:
         for statement in self._statements.rewrites:
             self._run(statement)
 
-    def remove(self, kept: timedelta = KEPT) -> None:
-        """Remove files that the table has not had for a time."""
-        self._run(self._statements.remove, kept)
-
-    def is_rewritten(self) -> bool:
-        """Return whether a rewrite was committed."""
-        return self._statements.operation in {
-            row["operation"] for row in self._run(self._statements.commits)
-        }
+    def remove(self) -> None:
+        """Remove files that the table no longer has."""
+        self._run(self._statements.remove)
 
     def has_only_its_files(self) -> bool:
         """Return whether nothing is left that the table no longer has."""
@@ -101,18 +78,14 @@ class Maintained:
         (detail,) = self._run("DESCRIBE DETAIL {table}")
         return len(list(Path(self._target.name).glob("*.parquet"))) == int(detail["numFiles"])
 
-    def _run(self, statement: str, kept: timedelta = KEPT) -> list[Any]:
+    def _run(self, statement: str) -> list[Any]:
         # As another job: Iceberg keeps the tables that a session has read.
         other = self._spark.newSession()
         other.conf.set("spark.databricks.delta.retentionDurationCheck.enabled", "false")
         # VACUUM would start 10,000 tasks, during which the query waits for a core.
         other.conf.set("spark.sql.sources.parallelPartitionDiscovery.parallelism", "2")
-        until = datetime.now(timezone.utc) - kept
-        text = statement.format(
-            table=self._target.sql_name,
-            hours=kept / timedelta(hours=1),
-            until=f"{until:%Y-%m-%d %H:%M:%S.%f}",
-        )
+        now = f"{datetime.now(timezone.utc):%Y-%m-%d %H:%M:%S.%f}"
+        text = statement.format(table=self._target.sql_name, now=now)
         with suppress(ConflictError), self._target.sink(other).conflicts():
             return list(other.sql(text).collect())
         return []

@@ -28,7 +28,7 @@ from normalize.monitoring.explain_error import explain_error
 from normalize.tables.database_target import table_name
 from normalize.tables.job import TableJob
 from normalize.tables.resync import Resyncs
-from tests.support.databases import Message, Row, Tables, maxwell
+from tests.support.databases import Message, Tables, maxwell
 from tests.support.sinking import fails_after_repeating, forget_last_commit
 
 ORDER = {"id": 1, "name": "a"}
@@ -136,10 +136,6 @@ class Sync(SyncedTables):
         self.kafka.produce(name, messages)
         return name
 
-    def start(self, **options: Any) -> Any:
-        """Start the query over all topics, which ends after their records."""
-        return self.writer(**options).trigger(availableNow=True).start()
-
     def writer(self, **options: Any) -> Any:
         """Return the query's writer."""
         arguments = {
@@ -156,7 +152,7 @@ class Sync(SyncedTables):
 
     def run(self, **options: Any) -> None:
         """Run the query until it has read all records."""
-        query = self.start(**options)
+        query = self.writer(**options).trigger(availableNow=True).start()
         try:
             query.awaitTermination()
         except StreamingQueryException as error:
@@ -311,14 +307,7 @@ Change = tuple[Any, ...]
 def write(sync: Sync | BoundedSync, changes: Mapping[str, Sequence[Change]]) -> None:
     """Write changes of tables, each to a topic of its own."""
     for table, each in changes.items():
-        sync.produce(table, [message(table, *change) for change in each])
-
-
-def message(
-    table: str, kind: str, row: Row, old: Row | None = None, database: str = "shop"
-) -> Message:
-    """A message of Maxwell."""
-    return maxwell(table, kind, row, old, database=database)
+        sync.produce(table, [maxwell(table, *change) for change in each])
 
 
 def rows_of(sync: SyncedTables, tables: Iterable[str]) -> dict[str, list[dict[str, Any]]]:

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from confluent_kafka.admin import AdminClient, NewPartitions
 from pyspark.errors import StreamingQueryException
+from pyspark.sql import functions as F
 
 from normalize import ChangelogNormalize, from_kafka_changelog
 from normalize.kafka.topics import INTERVAL
@@ -137,7 +138,11 @@ def test_a_table_in_the_key_must_be_named(spark, kafka, tmp_path):
 def test_what_a_checkpoint_fixes_is_compared_before_anything_is_committed(spark, kafka, tmp_path):
     """Options, and tables across micro-batches and restarts."""
     topic = new_topic(kafka, [CUSTOMER])
-    assert run_stream(read(spark, kafka, topic), tmp_path).changelog == ["+I(1,Ann)"]
+    where, same, other = (
+        {"normalize": ChangelogNormalize(key_groups=KEY_GROUPS, where=condition)}
+        for condition in ("id  >  0", F.col("id") > 0, "id > 1")
+    )
+    assert run_stream(read(spark, kafka, topic, **where), tmp_path).changelog == ["+I(1,Ann)"]
     kafka.produce(topic, [(b"1", message(1, "Eve", "customers"))])
     other_groups = read(spark, kafka, topic, normalize=ChangelogNormalize(key_groups=512))
     refuses(
@@ -152,9 +157,18 @@ def test_what_a_checkpoint_fixes_is_compared_before_anything_is_committed(spark,
         "STATE_VERSION",
         r"has the primary key \(id\)",
     )
-    assert run_stream(read(spark, kafka, topic), tmp_path).changelog == ["-U(1,Ann)", "+U(1,Eve)"]
+    refuses(
+        read(spark, kafka, topic, **other),
+        tmp_path,
+        "STATE_VERSION",
+        r"where= is \(id > 1\), and was \(id > 0\) when the checkpoint was written",
+    )
+    assert run_stream(read(spark, kafka, topic, **same), tmp_path).changelog == [
+        "-U(1,Ann)",
+        "+U(1,Eve)",
+    ]
     kafka.produce(topic, [PRODUCT])
-    refuses(read(spark, kafka, topic), tmp_path, "SEVERAL_TABLES", TWO_TABLES)
+    refuses(read(spark, kafka, topic, **same), tmp_path, "SEVERAL_TABLES", TWO_TABLES)
 
 
 # --------------------------------------------------------------------------------------------------

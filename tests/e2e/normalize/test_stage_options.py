@@ -5,8 +5,6 @@ import time
 from dataclasses import fields
 from datetime import timedelta
 
-import pytest
-
 from normalize import ChangelogNormalize, from_kafka_changelog
 from tests.support.events import A0, A1, A2, B0, CLEAN, HISTORY, event
 from tests.support.streams import new_topic, run_stream, servers, spelled
@@ -78,28 +76,6 @@ def test_where_on_columns_with_reserved_names(spark, kafka, tmp_path):
     assert run_stream(
         read(spark, kafka, topic, schema=schema, primary_key="key", where="key = 2"), tmp_path
     ).changelog == ["+I(2,s,1)"]
-
-
-def test_another_condition_than_that_of_the_checkpoint_stops_the_query(spark, kafka, tmp_path):
-    from pyspark.sql import functions as F
-
-    topic = new_topic(kafka, HISTORY[:1])
-    assert run_stream(read(spark, kafka, topic, where="qty  <  2"), tmp_path).changelog == [
-        "+I(1,a,0)"
-    ]
-    kafka.produce(topic, HISTORY[1:2])
-    with pytest.raises(
-        Exception,
-        match=(
-            r"\[STATE_VERSION\] where= is \(qty < 3\), and was \(qty < 2\) when the checkpoint was "
-            r"written"
-        ),
-    ):
-        run_stream(read(spark, kafka, topic, where="qty < 3"), tmp_path)
-    assert run_stream(read(spark, kafka, topic, where=F.col("qty") < 2), tmp_path).changelog == [
-        "-U(1,a,0)",
-        "+U(1,a,1)",
-    ]
 
 
 def test_rows_that_expire_are_retracted_without_a_new_event(spark, kafka, tmp_path):

@@ -54,8 +54,9 @@ def test_a_new_column_fails_is_ignored_or_is_added(
     sink.execute(statement)
     apply(SECOND, ("+U", 1, "d", 7), on_new_column="ignore")
     assert sink.rows("id", "name", "`We``ight`") == [(1, "d", 7), (3, "e", None)]
-    apply("id INT, name STRING, more INT", ("+U", 3, "e", 1), on_new_column="add")
-    assert sink.rows("id", "more") == [(1, None), (3, 1)]
+    apply("id INT, name STRING, more INT", ("+U", 1, "d", 1), on_new_column="add")
+    # A column that the changes do not have keeps its values.
+    assert sink.rows("id", "`We``ight`", "more") == [(1, 7, 1), (3, None, None)]
 
 
 # --------------------------------------------------------------------------------------------------

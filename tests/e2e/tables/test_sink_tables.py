@@ -15,7 +15,6 @@ from typing import Any
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
-from cdc_formats.errors import SchemaError
 from normalize import JdbcTarget
 from normalize.tables.apply import apply_batch
 from normalize.tables.table_spec import TableSpec
@@ -358,20 +357,3 @@ def test_a_wrong_password_is_an_error_without_the_password(
     ) as caught:
         apply_batch(changelog(spark, "id INT", [("+I", 1)]), wrong, keys="id")
     assert "hunter" not in f"{wrong!r} {''.join(traceback.format_exception(caught.value))}"
-
-
-# --------------------------------------------------------------------------------------------------
-# bad targets
-
-
-@pytest.mark.postgres
-def test_a_type_that_the_database_lacks(spark: SparkSession, new_sink: NewSink) -> None:
-    changes = changelog(spark, "id INT, doc STRUCT<a: INT>", [("+I", 1, (1,))])
-    with pytest.raises(
-        SchemaError,
-        match=(
-            r"column `doc` is struct<a:int>, which has no type in the database: convert it to text "
-            r"with to_json"
-        ),
-    ):
-        apply_batch(changes, new_sink("postgresql").table, keys="id")

@@ -1,4 +1,4 @@
-"""Recorded topics of real producers, applied to real tables, give the source databases' tables."""
+"""`apply_changes` to topics, restarted and repeated, and `apply_batch` in a query of your own."""
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -8,15 +8,11 @@ import pytest
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 
-from normalize import ChangelogNormalize, LocalKafka, from_kafka_changelog
-from normalize.core.arrow import spark_type
-from normalize.dataframe import ChangeOrderError, table_columns
+from normalize import LocalKafka, from_kafka_changelog
+from normalize.dataframe import ChangeOrderError
 from normalize.monitoring.explain_error import explain_error
 from normalize.tables.apply import apply_batch
 from tests.support.databases import Message, debezium
-from tests.support.replay.comparing import assert_truth
-from tests.support.replay.replaying import Replay, Row, read_recording
-from tests.support.replay.topics import SMALL, TOPICS
 from tests.support.sinking import (
     STORY,
     NewSink,
@@ -28,69 +24,35 @@ from tests.support.sinking import (
 )
 from tests.support.streams import new_topic, servers, write_changelog
 
-(TOPIC,) = (
-    topic
-    for topic in TOPICS
-    if (topic.recording, topic.format)
-    == ("dbz34-mariadb-json.inventory.customers", "debezium-json")
-)
-RECORDING = SMALL / "records" / f"{TOPIC.recording}.jsonl.gz"
+
+def stream(spark: SparkSession, kafka: LocalKafka, most: int = 100, **options: Any) -> DataFrame:
+    """The story as a stream from Kafka."""
+    topic = new_topic(kafka, [])
+    write_changelog(kafka, changelog(spark, "id INT, name STRING", STORY), topic)
+    table = {"format": "changelog-json", "schema": "id INT, name STRING", "primary_key": "id"}
+    read = servers(kafka, maxOffsetsPerTrigger=most)
+    return from_kafka_changelog(spark, topic, **table, options=read, **options)
 
 
-def assert_table_is_the_truth(sink: Sink) -> None:
-    """Require that the table's rows, each with the position of its last record, equal the truth."""
-    typed = {column.name: spark_type(column.type) for column in table_columns(TOPIC.schema)}
-    rows = sink.read().selectExpr(
-        *(f"CAST(`{name}` AS {kind}) AS `{name}`" for name, kind in typed.items()),
-        "partition",
-        "offset",
-    )
-    values = [list(row.values()) for row in rows.toArrow().to_pylist(maps_as_pydicts="strict")]
-    replay = Replay(changelog=[Row("+I", tuple(row[:-2]), (row[-2], row[-1])) for row in values])
-    assert_truth(TOPIC, replay, read_recording(RECORDING))
-
-
-def test_topic_as_a_stream_with_a_repeated_batch(
+def test_a_topic_as_a_stream_with_a_repeated_micro_batch(
     spark: SparkSession, kafka: LocalKafka, new_sink: NewSink, tmp_path: Path
 ) -> None:
-    # `test_sync_recordings` and `test_replay_spark` have the other producers.
-    sink, half = new_sink("delta"), len(read_recording(RECORDING)) // 2 + 1
-    kafka.load_recording(RECORDING, topic="sinks.customers")
-    changes = from_kafka_changelog(
-        spark,
-        "sinks.customers",
-        format=TOPIC.format,
-        schema=TOPIC.schema,
-        options=servers(kafka, maxOffsetsPerTrigger=half),
-        format_options=TOPIC.options,
-        primary_key=TOPIC.primary_key,
-        metadata=["partition", "offset"],
-        on_truncate="ignore",
-        normalize=ChangelogNormalize(key_groups=2),
-    )
-    apply_stream(changes, sink.table, tmp_path, keys=TOPIC.primary_key)
-    assert_table_is_the_truth(sink)
+    # `test_sync_recordings` and `test_replay_spark` have the topics of real producers.
+    sink, changes = new_sink("delta"), stream(spark, kafka, most=5)
+    apply_stream(changes, sink.table, tmp_path, keys="id")
     # As after a kill between the table's commit and Spark's commit.
     assert forget_last_commit(tmp_path) == 1
-    repeated = apply_stream(changes, sink.table, tmp_path, keys=TOPIC.primary_key).lastProgress
+    repeated = apply_stream(changes, sink.table, tmp_path, keys="id").lastProgress
     assert (tmp_path / "commits" / "1").exists()
     if repeated:  # Spark 4.1 fails before it reports
         # Computed once, so that it is counted once.
         counts = repeated["observedMetrics"]["changelog_decode"]
         assert counts["RECORDS"] == repeated["numInputRows"] > 0
-    assert_table_is_the_truth(sink)
+    assert sink.rows() == [(1, "c"), (2, "e")]
 
 
 # --------------------------------------------------------------------------------------------------
 # `apply_batch` in a user's ``foreachBatch``: the query's plan sets the order of a key's rows
-def stream(spark: SparkSession, kafka: LocalKafka, **options: Any) -> DataFrame:
-    """The story as a stream from Kafka."""
-    topic = new_topic(kafka, [])
-    write_changelog(kafka, changelog(spark, "id INT, name STRING", STORY), topic)
-    table = {"format": "changelog-json", "schema": "id INT, name STRING", "primary_key": "id"}
-    return from_kafka_changelog(spark, topic, **table, options=servers(kafka), **options)
-
-
 def test_rows_of_the_keyed_stage_are_in_order(
     spark: SparkSession, kafka: LocalKafka, new_sink: Callable[[str], Sink], tmp_path: Path
 ) -> None:
@@ -191,59 +153,61 @@ AFTER: list[Message] = [
 ]
 
 
-class Query:
-    """A query of one topic into a Delta table, which each call of `run` starts again."""
+Run = Callable[..., list[tuple[Any, ...]]]
+"""From a schema and messages to the rows of the table."""
 
-    def __init__(self, spark: SparkSession, kafka: LocalKafka, sink: Sink, folder: Path) -> None:
-        self.spark, self.kafka, self.sink, self.folder = spark, kafka, sink, folder
-        self.topic = new_topic(kafka, [])
+
+@pytest.fixture
+def sink(new_sink: NewSink) -> Sink:
+    return new_sink("delta")
+
+
+@pytest.fixture
+def run(spark: SparkSession, kafka: LocalKafka, sink: Sink, tmp_path: Path) -> Run:
+    """A function that starts a query of one topic into the table again, and returns its rows."""
+    topic = new_topic(kafka, [])
 
     def run(
-        self,
         schema: str,
         messages: Sequence[Message] = (),
         checkpoint: str = "checkpoint",
         most: int = 100,
         **more: Any,
     ) -> list[tuple[Any, ...]]:
-        """Write the messages, run the query until it has read them, and return the table."""
-        self.kafka.produce(self.topic, messages)
+        kafka.produce(topic, messages)
         changes = from_kafka_changelog(
-            self.spark,
-            self.topic,
+            spark,
+            topic,
             format="debezium-json",
             schema=schema,
             primary_key="id",
-            options=servers(self.kafka, maxOffsetsPerTrigger=most),
+            options=servers(kafka, maxOffsetsPerTrigger=most),
             **more,
         )
-        folder = self.folder / checkpoint
-        apply_stream(changes, self.sink.table, folder, keys="id", on_new_column="add")
-        return self.sink.rows()
+        apply_stream(changes, sink.table, tmp_path / checkpoint, keys="id", on_new_column="add")
+        return sink.rows()
 
-    def commits(self) -> int:
-        """The number of the table's commits."""
-        return self.spark.sql(f"DESCRIBE HISTORY {self.sink.sql_name}").count()
+    return run
 
 
-@pytest.fixture
-def query(spark: SparkSession, kafka: LocalKafka, new_sink: NewSink, tmp_path: Path) -> Query:
-    return Query(spark, kafka, new_sink("delta"), tmp_path)
-
-
-def test_a_topic_that_has_every_row_is_read_again_with_a_new_checkpoint(query: Query) -> None:
-    assert query.run(WITHOUT, BEFORE) == IGNORED
-    before = query.commits()
-    assert query.run(WITH, AFTER, "second-checkpoint") == [
+def test_a_topic_that_has_every_row_is_read_again_with_a_new_checkpoint(
+    run: Run, sink: Sink
+) -> None:
+    history = f"DESCRIBE HISTORY {sink.sql_name}"
+    assert run(WITHOUT, BEFORE) == IGNORED
+    before = sink.spark.sql(history).count()
+    assert run(WITH, AFTER, "second-checkpoint") == [
         (2, "car", None),
         (4, "plane", None),
         (5, "ship", 9),
     ]
     # One commit adds the column, and one changes the rows: no reader sees an older row.
-    assert query.commits() == before + 2
+    assert sink.spark.sql(history).count() == before + 2
 
 
-def test_an_undeclared_column_stops_the_query_before_a_value_of_it_is_lost(query: Query) -> None:
+def test_an_undeclared_column_stops_the_query_before_a_value_of_it_is_lost(
+    run: Run, sink: Sink
+) -> None:
     fail: dict[str, Any] = {"format_options": {"unknown_columns": "fail"}, "check": False}
     # A column without a value loses nothing; the value is in the second micro-batch.
     good = [
@@ -252,10 +216,10 @@ def test_an_undeclared_column_stops_the_query_before_a_value_of_it_is_lost(query
     ]
     bad = debezium("products", "u", row(2, "car", None), row(2, "car", 6))
     with pytest.raises(StreamingQueryException) as failed:
-        query.run(WITHOUT, [*good, bad], most=len(good), **fail)
+        run(WITHOUT, [*good, bad], most=len(good), **fail)
     text = explain_error(failed.value)
     assert "[UNKNOWN_COLUMN] column `weight` has a value and is not declared" in text
     assert "$.after.weight" in text
-    assert query.sink.rows() == [(1, "bike"), (2, "car")]
+    assert sink.rows() == [(1, "bike"), (2, "car")]
     # The same checkpoint, with the column in the schema.
-    assert query.run(WITH, **fail) == [(1, "bike", None), (2, "car", 6)]
+    assert run(WITH, **fail) == [(1, "bike", None), (2, "car", 6)]

@@ -67,6 +67,7 @@ def test_tables_of_one_topic_with_new_columns_new_tables_and_one_that_fails(
     assert (sync.rows("orders"), sync.rows("added")) == (orders, [{"id": 10}, {"id": 9}])
 
 
+@pytest.mark.cross_section
 def test_topic_for_each_table_of_debezium(sync: Sync) -> None:
     typed = {"id": "int32", "name": "string"}
     # The second table's messages have a schema block.

@@ -16,7 +16,6 @@ from normalize import (
 )
 from normalize.local_kafka import ProducerRecord
 from tests.support.databases import maxwell
-from tests.support.positions import WITH, Log, live_rows
 from tests.support.sinking import apply_stream
 from tests.support.syncing import Story, Sync
 
@@ -48,12 +47,6 @@ def record(name: str, partition: int, timestamp: int) -> ProducerRecord:
     )
 
 
-def add_partition(kafka: LocalKafka, topic: str) -> None:
-    """Give a topic a second partition."""
-    client = AdminClient({"bootstrap.servers": kafka.bootstrap_servers})
-    client.create_partitions([NewPartitions(topic, 2)])[topic].result()
-
-
 @pytest.fixture
 def sync(spark: SparkSession, kafka: LocalKafka, tables_of: Any, tmp_path: Path) -> TableSync:
     """A query into a Delta table."""
@@ -77,7 +70,8 @@ def test_added_partition_is_read_again_in_a_repeated_micro_batch_and_refuses_old
 ) -> None:
     topic = sync.produce("t", [maxwell("orders", "insert", {"id": 1, "name": "a"})])
     sync.run()
-    add_partition(sync.kafka, topic)
+    client = AdminClient({"bootstrap.servers": sync.kafka.bootstrap_servers})
+    client.create_partitions([NewPartitions(topic, 2)])[topic].result()
     sync.produce("t", [record("old", 0, 1_600_000_000_000), record("new", 1, 1_700_000_000_000)])
     sync.run()
     sync.forget_last_commit()
@@ -107,16 +101,3 @@ def test_table_of_apply_changes_goes_on_with_sync_table(
     )
     sync.run()
     assert sync.rows("orders") == [{"id": 1, "name": "b"}, {"id": 2, "name": "a"}]
-
-
-def test_old_slice_of_the_topic_leaves_the_table_equal_to_the_source(sync: TableSync) -> None:
-    log, servers = Log(50), {"kafka.bootstrap.servers": sync.kafka.bootstrap_servers}
-    options = {"options": {**servers, "maxOffsetsPerTrigger": 25}, "format": "debezium-json"}
-    sync.produce("t", log.events[:40], partitions=2)
-    sync.run(table=WITH, **options)
-    assert live_rows(sync.rows("orders")) == log.rows(40)
-    # A kill between the table's commit and Spark's.
-    sync.forget_last_commit()
-    sync.produce("t", [*log.events[10:25], *log.events[40:50]])
-    sync.run(table=WITH, **options)
-    assert live_rows(sync.rows("orders")) == log.rows(50)

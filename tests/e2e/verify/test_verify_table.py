@@ -12,7 +12,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from cdc_formats.values.masks import NO_MASKS
-from normalize import DeltaTarget, IcebergTarget, JdbcTarget
+from normalize import DeltaTarget, JdbcTarget
 from normalize.tables.table_options import TableOptions, TablePolicy
 from normalize.tables.table_spec import TableSpec
 from normalize.verify.comparison import Comparison, Key, Pair
@@ -104,17 +104,6 @@ def test_a_database_target_says_which_columns_are_computed(
     assert (result.equal, result.not_compared) == (True, ("é'\\",))
 
 
-@pytest.mark.iceberg
-def test_iceberg_target(
-    spark: SparkSession, maria: Database, delta: Callable[..., DeltaTarget]
-) -> None:
-    source, target = maria.source(maria.table()), IcebergTarget(f"lake.db.{table_name()}")
-    spark.sql(f"CREATE TABLE {target.sql_name} USING iceberg AS SELECT * FROM {delta().sql_name}")
-    assert verify(spark, source, target.name).equal
-    spark.sql(f"UPDATE {target.sql_name} SET name = '' WHERE id = 1")
-    assert differences(verify(spark, source, target)) == [("different", "1", ("name",))]
-
-
 def test_keys_of_text_bytes_and_times_and_null_and_empty_text(
     spark: SparkSession, database: Database, tmp_path: Path
 ) -> None:
@@ -200,19 +189,6 @@ def test_writers_cause_no_false_difference(spark: SparkSession, database: Databa
     assert results[-1].rechecked
     database.run(f"INSERT INTO {target} VALUES (999999, 1)")
     assert differences(verify(spark, database.source(name), copy)) == [("extra", "999999", ())]
-
-
-def test_a_key_whose_source_keeps_changing_is_unsettled(
-    spark: SparkSession, maria: Database, delta: Callable[..., DeltaTarget]
-) -> None:
-    source, target, numbers = maria.table(), delta(), count(1)
-    with repeating(
-        lambda: maria.run(f"UPDATE {source} SET price = {next(numbers)} WHERE id = 1"), pause=0.01
-    ):
-        result = verify(spark, maria.source(source), target, max_lag_seconds=0.5)
-    assert (result.equal, result.unsettled, result.differences) == (None, 1, ())
-    assert "not known" in str(result)
-    assert not result
 
 
 def test_bits_of_one_definition(spark: SparkSession, maria: Database) -> None:

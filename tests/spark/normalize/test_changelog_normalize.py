@@ -116,23 +116,19 @@ def test_any_changelog_stream_is_normalised(spark, tmp_path):
 
 def test_wrong_arguments_of_changelog_normalize_fail_at_the_call(spark):
     df = spark.createDataFrame(DIRTY, DDL)
-    with pytest.raises(ArgumentError, match="no column row_kind"):
-        df.drop("row_kind").transform(ChangelogNormalize(primary_key="id"))
-    with pytest.raises(ArgumentError, match="a bounded read has no state"):
-        df.transform(ChangelogNormalize(primary_key="id", state_ttl=timedelta(hours=1)))
-    with pytest.raises(ArgumentError, match="metadata has nope"):
-        df.transform(ChangelogNormalize(primary_key="id", metadata=["nope"]))
-    with pytest.raises(ArgumentError, match="requires primary_key"):
-        df.transform(ChangelogNormalize(primary_key=[]))
-    for option in ({"order": "source"}, {"source_duplicates": False}):
-        with pytest.raises(
-            ArgumentError,
-            match=(
-                "does not apply to a DataFrame that is already a changelog: remove it, or pass it "
-                "to"
-            ),
-        ):
-            df.transform(ChangelogNormalize("id", **option))
+    not_of_a_changelog = (
+        "does not apply to a DataFrame that is already a changelog: remove it, or pass it to"
+    )
+    for rows, stage, text in (
+        (df.drop("row_kind"), {}, "no column row_kind"),
+        (df, {"state_ttl": timedelta(hours=1)}, "a bounded read has no state"),
+        (df, {"metadata": ["nope"]}, "metadata has nope"),
+        (df, {"primary_key": []}, "requires primary_key"),
+        (df, {"order": "source"}, not_of_a_changelog),
+        (df, {"source_duplicates": False}, not_of_a_changelog),
+    ):
+        with pytest.raises(ArgumentError, match=text):
+            rows.transform(ChangelogNormalize(**{"primary_key": "id", **stage}))
 
 
 @pytest.mark.cross_section

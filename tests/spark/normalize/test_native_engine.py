@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings, strategies as st
 from pyspark.errors import StreamingQueryException
-from pyspark.sql import SparkSession
+from pyspark.sql import SparkSession, functions as F
 
 from cdc_formats import columns
 from cdc_formats.errors import ArgumentError
@@ -30,20 +30,20 @@ from normalize.checkpoint.read_state import find_state, read_state
 from normalize.core.arrow import spark_ddl, to_arrow
 from normalize.core.guard import PartitionSummary
 from normalize.core.last import is_late, partition_facts
-from normalize.engines.native import late_record
+from normalize.core.output import Output
+from normalize.engines.native import late_record, newest_two
 from normalize.monitoring.explain_error import explain_error
 from normalize.spark_versions import installed_version
 from normalize.stage_options import NativeEngine
 from tests.support.canonical_values import TYPES, values_of
 from tests.support.examples import examples
-from tests.support.histories import TABLE, random_history, records_of, rows_by_key
+from tests.support.histories import TABLE, rows_by_key
 from tests.support.strategies import (
     DDL,
     KeyChange,
     by_key,
     fold_history,
     key_changes,
-    table_of,
     unified,
 )
 from tests.support.streams import run_stream, settings as conf
@@ -187,6 +187,14 @@ def test_any_cut_and_any_restarts_give_the_rows_of_the_fold(
     )
 
 
+def test_a_later_micro_batch_is_newer_although_the_clock_went_back(spark: SparkSession) -> None:
+    changes = spark.sql(
+        "SELECT batch, 'k' AS key, struct(batch) AS row, '' AS fact FROM VALUES (1L), (2L) AS of(batch)"
+    )
+    (key,) = newest_two(changes, 9 - F.col("batch"), Output(columns("id INT"))).collect()
+    assert [each.row.batch for each in key.newest] == [2, 1]
+
+
 # --------------------------------------------------------------------------------------------------
 # types of columns
 
@@ -272,22 +280,6 @@ def change(op: str, key: int, name: str | None = None, qty: int = 0, table: str 
     row = {"id": key, "name": name, "qty": qty}
     images = {"before": row, "after": None} if op == "d" else {"before": None, "after": row}
     return json.dumps({**images, "op": op, "source": {"table": table}}).encode()
-
-
-def test_a_history_gives_the_rows_of_the_fold_over_restarts(messages):
-    history, rows, batches = random_history(5, changes=400), [], []
-    for start, repartition in ((0, True), (200, False)):
-        for part in (
-            history[start : start + 100],
-            history[start + 100 : start + 200 if repartition else None],
-        ):
-            batches.append(part)
-            messages.write(*(value for _, value in records_of(part)))
-        rows += messages.run(normalize=ChangelogNormalize(engine=NativeEngine(repartition))).rows
-    assert rows_by_key(rows) == by_key(
-        fold_history([each for batch in batches for each in last_of_each_key(batch)])
-    )
-    table_of((row.row_kind, tuple(row)[1:]) for row in rows)
 
 
 def test_rows_with_the_metadata_of_their_change_counts_and_state(spark, messages):
@@ -511,8 +503,6 @@ def test_other_arguments_that_it_refuses(spark, messages):
 # --------------------------------------------------------------------------------------------------
 # The native engine finds late records of added partitions in SQL as the pure function does
 def test_sql_finds_late_records_as_python_does(spark: SparkSession) -> None:
-    from pyspark.sql import functions as F
-
     random = Random(5)
     values = [
         fact

@@ -14,18 +14,6 @@ from normalize.tables.writers.lake import LakeSink
 from tests.support.sinking import NewSink, changelog, finish_all
 
 
-def test_a_history_is_not_overwritten_by_rows(spark: SparkSession, new_sink: NewSink) -> None:
-    sink = new_sink("delta")
-    changes = changelog(spark, "id INT, v INT", [("+I", 1, 1), ("+U", 1, 2)])
-    apply_batch(changes, sink.table, keys="id", sequence_by="v", scd_type=2)
-    with pytest.raises(
-        SchemaError,
-        match="is a history, with the column __START_AT: pass scd_type=2, or name another table",
-    ):
-        apply_batch(changes, sink.table, keys="id", order_by="v")
-    assert sink.rows("v", "__START_AT", "__END_AT") == [(1, 1, 2), (2, 2, None)]
-
-
 @pytest.mark.parametrize("kind", ["delta", "iceberg"])
 def test_a_table_of_rows_becomes_a_history(
     spark: SparkSession, new_sink: NewSink, kind: str

@@ -1,14 +1,11 @@
 """Invalid arguments are refused at the call, and secrets are not shown."""
 
-from collections.abc import Callable
-from datetime import date
-from pathlib import Path
 from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
 
-from cdc_formats.errors import ArgumentError, SchemaError
+from cdc_formats.errors import ArgumentError
 from normalize import (
     DeltaTarget,
     IcebergTarget,
@@ -16,9 +13,7 @@ from normalize import (
 )
 from normalize.tables.apply import apply_batch
 from normalize.tables.targets import TargetError
-from tests.support.sinking import NewSink, Sink, changelog, lake_sink
-
-URL = "jdbc:postgresql://localhost/shop"
+from tests.support.sinking import NewSink, changelog
 
 
 @pytest.mark.parametrize(
@@ -97,21 +92,21 @@ def test_each_function_refuses_the_other_kind_of_dataframe(
         )
 
 
-def test_invalid_targets(spark: SparkSession, new_sink: Callable[[str], Sink]) -> None:
-    changes = changelog(spark, "id INT", [("+I", 1)])
-    with pytest.raises(TargetError, match="table 'nowhere' is not in the session's catalogs"):
-        apply_batch(changes, "nowhere", keys="id")
-    spark.sql("CREATE TABLE IF NOT EXISTS plain (id INT) USING parquet")
-    with pytest.raises(TargetError, match="'plain' has the provider parquet"):
-        apply_batch(changes, "plain", keys="id")
-    delta = new_sink("delta")
+def test_invalid_targets(spark: SparkSession, new_sink: NewSink) -> None:
+    delta, changes = new_sink("delta"), changelog(spark, "id INT", [("+I", 1)])
     delta.execute(f"CREATE TABLE {delta.sql_name} (id INT) USING delta")
-    with pytest.raises(TargetError, match="has the provider delta"):
-        apply_batch(changes, IcebergTarget(delta.sql_name), keys="id")
+    spark.sql("CREATE TABLE IF NOT EXISTS plain (id INT) USING parquet")
+    for target, text in (
+        ("nowhere", "table 'nowhere' is not in the session's catalogs"),
+        ("plain", "'plain' has the provider parquet"),
+        (IcebergTarget(delta.sql_name), "has the provider delta"),
+    ):
+        with pytest.raises(TargetError, match=text):
+            apply_batch(changes, target, keys="id")
 
 
 # --------------------------------------------------------------------------------------------------
-# Columns of Delta tables: wider than those of the changes, and nested ones that are narrower
+# Columns of Delta tables that are wider than those of the changes
 def test_wider_columns_and_values_that_fit_are_written(
     spark: SparkSession, new_sink: NewSink
 ) -> None:
@@ -133,61 +128,13 @@ def test_wider_columns_and_values_that_fit_are_written(
     ]
 
 
-def test_nested_column_that_would_be_cut(spark: SparkSession, new_sink: NewSink) -> None:
-    sink = new_sink("delta")
-    sink.execute(f"CREATE TABLE {sink.sql_name} (id INT, list ARRAY<INT>) USING delta")
-    changes = spark.sql("SELECT '+I' AS row_kind, 1 AS id, array(1.5D) AS list")
-    with pytest.raises(
-        SchemaError,
-        match=(
-            "the column `list` as ARRAY<INT>, which cuts values of ARRAY<DOUBLE>: convert the "
-            "column to"
-        ),
-    ):
-        apply_batch(changes, sink.table, keys="id")
-
-
-# --------------------------------------------------------------------------------------------------
-# Tables of Delta and Iceberg with partitions
-@pytest.mark.parametrize("kind", ["delta", "iceberg"])
-def test_a_row_that_moves_between_partitions_of_the_table_is_not_doubled(
-    spark: SparkSession, new_sink: NewSink, kind: str
-) -> None:
-    sink = new_sink(kind)
-    sink.execute(
-        f"CREATE TABLE {sink.sql_name} (id INT, day DATE, own STRING) USING {kind} PARTITIONED BY "
-        "(day)"
-    )
-    sink.execute(
-        f"INSERT INTO {sink.sql_name} VALUES (1, DATE'2024-01-01', 'kept'), (2, DATE'2024-01-01', "
-        "NULL)"
-    )
-    changes = [
-        ("-U", 1, date(2024, 1, 1)),
-        ("+U", 1, date(2024, 1, 2)),
-        ("-D", 2, date(2024, 1, 1)),
-    ]
-    name = sink.sql_name if kind == "iceberg" else sink.table
-    apply_batch(changelog(spark, "id INT, day DATE", changes), name, keys="id")
-    # A column that the changelog does not have is not changed.
-    assert sink.rows() == [(1, date(2024, 1, 2), "kept")]
-
-
 # --------------------------------------------------------------------------------------------------
 # What Java refuses while a table is written is one sentence
-VIOLATED = (
-    "[DELTA_VIOLATE_CONSTRAINT_WITH_VALUES] CHECK constraint positive (qty > 0) violated by row "
-    "with values:"
-)
-
-
-def test_a_check_that_a_row_violates(spark: SparkSession, tmp_path: Path) -> None:
-    sink = lake_sink(spark, "delta", tmp_path)
+def test_a_check_that_a_row_violates(spark: SparkSession, new_sink: NewSink) -> None:
+    sink = new_sink("delta")
     apply_batch(changelog(spark, "id INT, qty INT", [("+I", 1, 1)]), sink.table, keys="id")
     sink.execute(f"ALTER TABLE {sink.sql_name} ADD CONSTRAINT positive CHECK (qty > 0)")
-    with pytest.raises(TargetError) as refused:
+    with pytest.raises(TargetError, match=r"CHECK constraint positive .*- qty : -5") as refused:
         apply_batch(changelog(spark, "id INT, qty INT", [("+I", 1, -5)]), sink.table, keys="id")
-    assert VIOLATED in str(refused.value)
-    assert "- qty : -5" in str(refused.value)
     assert "\n" not in str(refused.value)
     assert sink.rows() == [(1, 1)]

@@ -4,7 +4,6 @@ import re
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from datetime import timedelta
 from pathlib import Path
 
 import pyarrow as pa
@@ -52,7 +51,7 @@ def optimize(spark: SparkSession, sink: Sink) -> None:
 def rewrite_and_remove(spark: SparkSession, sink: Sink) -> None:
     maintained = Maintained(spark, sink.table)
     maintained.rewrite()
-    maintained.remove(timedelta(0))
+    maintained.remove()
 
 
 @pytest.mark.parametrize(
@@ -66,8 +65,15 @@ def rewrite_and_remove(spark: SparkSession, sink: Sink) -> None:
         ("iceberg", merge, r"another writer changed .* at the same time \(\w+Exception\)$"),
         ("delta", optimize, r"another writer changed .* at the same time"),
         ("delta", rewrite_and_remove, "another job removed a file of .* at the same time: "),
+        ("iceberg", rewrite_and_remove, "another .* at the same time"),
     ],
-    ids=["delta-merge", "iceberg-merge", "delta-optimize", "delta-rewrite and remove"],
+    ids=[
+        "delta-merge",
+        "iceberg-merge",
+        "delta-optimize",
+        "delta-rewrite and remove",
+        "iceberg-rewrite and remove",
+    ],
 )
 def test_a_merge_is_repeated_after_another_commit_between_its_plan_and_its_own(
     spark: SparkSession,
@@ -122,7 +128,7 @@ def test_a_table_that_the_session_read_before_its_files_were_removed(
     maintained = Maintained(spark, sink.table)
     apply_batch(changelog(spark, "id INT, v INT", [("+U", 1, 2)]), sink.table, keys="id")
     maintained.rewrite()
-    maintained.remove(timedelta(0))
+    maintained.remove()
     assert maintained.has_only_its_files()
     apply_batch(changelog(spark, "id INT, v INT", [("+U", 0, 3)]), sink.table, keys="id")
     assert sink.rows() == [(0, 3), (1, 2)]

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from cdc_formats.errors import ArgumentError, SchemaError
+from cdc_formats.errors import ArgumentError
 from normalize.tables.expressions import COMPUTED_PROPERTY
 from normalize.tables.table_options import TableOptions
 from normalize.tables.writers.delta import DeltaSink
@@ -76,20 +76,6 @@ def test_a_primary_key_that_is_redacted_stops_its_table(sync: BoundedSync) -> No
     write(sync, {"users": [("insert", ANN)]})
     text = sync.error(format_options={"mask": {"id": "redact"}})
     assert "[SYNC] shop.users: [SCHEMA] mask has 'redact' for 'id', which is part of the" in text
-
-
-def test_one_table_with_masks(sync: BoundedSync) -> None:
-    options = {
-        "schema": "id INT, email STRING, name STRING",
-        "primary_key": "id",
-        "format_options": {"mask": {"email": "hmac", "name": "redact"}, "mask_key_env": KEY_ENV},
-    }
-    write(sync, {"users": [("insert", ANN)]})
-    sync.apply(sync.table_job(**options))
-    (row,) = sync.rows("orders")
-    assert (row["id"], row["email"], row["name"]) == (1, hashed("ann"), "***")
-    with pytest.raises(SchemaError, match="mask has 'emial', which is not one of the columns"):
-        sync.table_job(**{**options, "format_options": {"mask": {"emial": "drop"}}})
 
 
 # --------------------------------------------------------------------------------------------------

@@ -1,6 +1,7 @@
 """Columns and options of tables as cases of one query, on bounded micro-batches, into Delta."""
 
 import json
+import re
 from collections.abc import Callable
 from functools import partial
 from unittest.mock import patch
@@ -211,6 +212,41 @@ def test_tables_of_canal(sync: BoundedSync) -> None:
     # Tests read the files of tables (`delta_files`), as Spark does.
     for table in ("orders", "moved"):
         assert sync.rows(table) == sync.tables.rows_by_spark(table)
+
+
+@pytest.mark.parametrize("kind", ["delta", "iceberg"])
+def test_statements_of_the_error_widen_a_column_and_the_micro_batch_is_repeated(
+    new_sync: NewBoundedSync, kind: str
+) -> None:
+    # `test_sink_new_columns` has the databases.
+    sync, rows = new_sync(kind), [{"id": 1, "qty": 1}, {"id": 2, "qty": 3_000_000_000}]
+    options = {"tables": {"shop.wide": TableOptions(types={"qty": "INT"})}}
+    for row in rows:
+        write(sync, {"wide": [("insert", row)]})
+        if row is rows[0]:
+            sync.run(**options)
+    remedy = re.search(
+        "To widen the column, write 'qty BIGINT' into (.*), run (.*), and restart the query",
+        sync.error(**options),
+    )
+    assert remedy[1] == str(sync.path("shop.wide"))
+    for statement in remedy[2].split("; "):
+        sync.tables.execute(statement)
+    sync.edit("shop.wide", "qty INT", "qty BIGINT")
+    sync.run(**options)
+    assert sync.rows("wide") == rows
+
+
+def test_a_row_that_moves_to_another_shard(sync: BoundedSync) -> None:
+    options = {"tables": {"shop.orders": TableOptions(shards="shop_[0-9]+[.]orders")}}
+    other, moved = {"id": 2, "note": "n"}, {"id": 1, "name": "moved"}
+    for changes in (
+        [("insert", ORDER, None, "shop_1"), ("insert", other, None, "shop_2")],
+        [("delete", ORDER, None, "shop_1"), ("insert", moved, None, "shop_3")],
+    ):
+        write(sync, {"orders": changes})
+        sync.run(**options)
+    assert sync.rows("orders") == [moved, other]
 
 
 def test_shards_by_topic(sync: BoundedSync) -> None:

@@ -5,7 +5,6 @@ import pickle
 import re
 import socket
 import sys
-import uuid
 import zlib
 from collections.abc import Iterator
 from functools import partial
@@ -40,7 +39,7 @@ from tests.support.servers.registry_front import RegistryFront
 
 SECRET = "s3cret"
 ROW = '{"type": "record", "name": "Row", "fields": [{"name": "id", "type": "int"}]}'
-GUID = uuid.UUID("89791762-2336-4186-9674-299b90a802e2")
+GUID = UUID("89791762-2336-4186-9674-299b90a802e2")
 
 
 # --------------------------------------------------------------------------------------------------
@@ -264,7 +263,7 @@ def test_a_schema_by_its_guid_in_a_header() -> None:
     registry = Registry(url="mock://guids")
     guid = registry.client.confluent.register_schema_full_response("rows", Schema(ROW, "AVRO")).guid
     by_guid = decoder(url="mock://guids")
-    headers = [("other", b"x"), ("__value_schema_id", b"\1" + uuid.UUID(guid).bytes)]
+    headers = [("other", b"x"), ("__value_schema_id", b"\1" + UUID(guid).bytes)]
     assert (
         by_guid.decode(KEY, b"\x54", headers) == by_guid.decode(KEY, framed(1, b"\x54")) == CHANGES
     )
@@ -440,7 +439,6 @@ JSON_SCHEMA = {
     "required": ["id"],
     "properties": {"id": {"type": "integer"}, "at": {"type": "string", "format": "date-time"}},
 }
-UNKNOWN = UUID("89791762-2336-4186-9674-299b90a802e2")
 SCHEMA = "id INT NOT NULL, name STRING"
 _numbers = count(1)
 
@@ -501,7 +499,7 @@ def test_damaged_and_other_frames_among_others_are_bad_records(envelope: UUID) -
     records[3:3] = [
         (None, compressed(envelope, b"x")[:-1]),
         (None, b"\0\0\0\0\7x"),
-        (None, plain(UNKNOWN, b"x")),
+        (None, plain(GUID, b"x")),
         (None, plain(envelope, b"")),
         (None, b"\3\0"),
         (None, None),
@@ -548,8 +546,8 @@ def client() -> Any:
 
 
 def test_a_version_that_does_not_exist_is_a_record_error(glue: LocalGlue) -> None:
-    with pytest.raises(WriterSchemaError, match=f"at {URL} has no schema {UNKNOWN}"):
-        client().schema(GlueVersion(UNKNOWN))
+    with pytest.raises(WriterSchemaError, match=f"at {URL} has no schema {GUID}"):
+        client().schema(GlueVersion(GUID))
 
 
 def test_a_schema_of_another_type_is_a_record_error(glue: LocalGlue) -> None:
@@ -565,7 +563,7 @@ def test_the_frame_says_which_registry_has_the_schema(glue: LocalGlue) -> None:
     with pytest.raises(
         WriterSchemaError, match=r"is in AWS Glue, .*: set the registry's url to glue"
     ):
-        Registry(url="mock://confluent").client.schema(GlueVersion(UNKNOWN))
+        Registry(url="mock://confluent").client.schema(GlueVersion(GUID))
 
 
 def refusal(name: str, status: int = 400) -> tuple[int, bytes]:
@@ -593,14 +591,14 @@ def test_a_refused_request_is_not_a_record_error(
         for name, value in environment(front.url).items():
             monkeypatch.setenv(name, value)
         with pytest.raises(SchemaRegistryError, match=text) as caught:
-            client().schema(GlueVersion(UNKNOWN))
+            client().schema(GlueVersion(GUID))
         assert front.requests == 1
     assert "tests" not in str(caught.value)
 
 
 def test_a_busy_registry_is_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
     schema = {
-        "SchemaVersionId": str(UNKNOWN),
+        "SchemaVersionId": str(GUID),
         "DataFormat": "AVRO",
         "SchemaDefinition": json.dumps(ROW_OF_GLUE),
     }
@@ -612,7 +610,7 @@ def test_a_busy_registry_is_asked_again(monkeypatch: pytest.MonkeyPatch) -> None
     with RegistryFront(answers=answers) as front:
         for name, value in environment(front.url).items():
             monkeypatch.setenv(name, value)
-        assert client().schema(GlueVersion(UNKNOWN)).top["name"] == "Value"
+        assert client().schema(GlueVersion(GUID)).top["name"] == "Value"
         assert front.requests == 3
 
 
@@ -620,11 +618,11 @@ def test_without_a_login_or_a_region_nothing_is_asked(monkeypatch: pytest.Monkey
     for name, value in environment("http://127.0.0.1:9").items():
         monkeypatch.setenv(name, value)
     with pytest.raises(SchemaRegistryError, match=r"does not answer .* after 1 s of retries"):
-        client().schema(GlueVersion(UNKNOWN))
+        client().schema(GlueVersion(GUID))
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
         monkeypatch.delenv(name)
     with pytest.raises(SchemaRegistryError, match="no login for the schema registry at glue://"):
-        client().schema(GlueVersion(UNKNOWN))
+        client().schema(GlueVersion(GUID))
     monkeypatch.delenv("AWS_DEFAULT_REGION", raising=False)
     with pytest.raises(FormatOptionError, match="url 'glue://' has no region"):
         _ = Registry(url="glue://").client

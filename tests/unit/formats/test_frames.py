@@ -163,9 +163,6 @@ ENVELOPE = {
 VALUES = b'{"id":1,"name":null,"price":"AfQ=","at":1700000000000000,"ratio":null,"tags":["a"]}'
 
 
-UNTYPED = b'\0\0\0\0\7{"before":null,"after":{"id":1},"op":"c","source":{}}'
-
-
 OTHER_ROW = {
     "type": "object",
     "required": ["id", "at"],

@@ -23,13 +23,6 @@ pytestmark = pytest.mark.usefixtures("no_other_formats")
 
 COLUMNS = "id INT, name STRING"
 FLINK = {"INSERT": "+I", "UPDATE_BEFORE": "-U", "UPDATE_AFTER": "+U", "DELETE": "-D"}
-QLIK = {
-    "op_field": "message.headers.operation",
-    "row_field": "message.data",
-    "before_field": "message.beforeData",
-    "position_field": "message.headers.changeSequence",
-    "codes": {"REFRESH": "+I", "INSERT": "+I", "UPDATE": "+U", "DELETE": "-D"},
-}
 
 
 def qlik(
@@ -129,7 +122,6 @@ def test_drawn_messages_are_the_same_together(
 # -------------------------------------------------------------------------------------------------
 # inference and profiles
 
-I_U_D = [{"op": "I", **OLD}, {"op": "U", **OLD, "name": "bike"}, {"op": "D", **OLD}]
 SERVER = [{"__$operation": code, "__$start_lsn": "AAA=", **OLD} for code in (2, 3, 4, 1)]
 
 

@@ -328,7 +328,6 @@ def test_known_options_in_any_case_and_unknown_ones_pass(
 
 # --------------------------------------------------------------------------------------------------
 # Invalid values of options of Spark's Kafka source are refused at the call
-COUNT = f"an integer from 1 to {2**63 - 1}"
 
 
 def test_values_that_spark_reads_pass() -> None:

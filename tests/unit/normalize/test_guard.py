@@ -84,6 +84,11 @@ def test_every_format_names_its_tables_by_metadata_and_options_that_it_has():
         assert {option for option in Traits.of(format).table_identity.values() if option} <= set(
             format.__dataclass_fields__
         )
+        assert all(
+            Traits.of(format).table_identity[name] == "table_include"
+            for name in format.metadata
+            if name.endswith("table")
+        )
     assert [name for name, format in named.items() if not Traits.of(format).table_identity] == [
         "changelog-json",
         "cockroachdb-json",

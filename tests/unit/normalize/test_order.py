@@ -201,15 +201,6 @@ def test_exactly_the_first_deliveries_are_accepted_in_order(batches):
 
 
 @settings(max_examples=examples(80), deadline=None)
-@given(deliveries(histories()))
-def test_the_cut_into_micro_batches_does_not_matter(batches):
-    cut, whole = State(), State()
-    assert [change for batch in batches for change in cut.batch(batch)] == whole.batch(
-        [change for batch in batches for change in batch]
-    )
-
-
-@settings(max_examples=examples(80), deadline=None)
 @given(deliveries(histories(lag=2 * FAR, steps="tie failover server reset"), to_the_present=True))
 def test_with_any_clock_lag_no_new_change_is_dropped_and_the_last_one_wins(batches):
     last_wins([change for batch in batches for change in batch], set())

@@ -77,14 +77,11 @@ def keyed(history) -> list[list[KeyedChange]]:
     ]
 
 
-def blocks_of(history, stage: Stage, start: int = 0) -> list[tuple[int, Block]]:
-    """Pack a history, one record per change, like the first pass packs a task's records."""
-    return blocks_of_changes(keyed(history), stage, start)
-
-
-def blocks_of_changes(
-    changes, stage: Stage, start: int = 0, written_ms: int = 0
+def blocks_of(
+    history, stage: Stage, start: int = 0, written_ms: int = 0
 ) -> list[tuple[int, Block]]:
+    """Pack a history, one record per change, like the first pass packs a task's records."""
+    changes = keyed(history)
     target = Blocks(Output(stage.shape.columns), stage.layout.key_groups, stage.shape)
     offsets = range(start, start + len(changes))
     if changes:
@@ -113,11 +110,8 @@ class Stream:
         self.offset = 0
 
     def run(self, history, now_ms: int = 0) -> list[tuple[RowKind, tuple]]:
-        return self.run_changes(keyed(history), now_ms)
-
-    def run_changes(self, changes, now_ms: int = 0) -> list[tuple[RowKind, tuple]]:
-        rows = blocks_of_changes(changes, self.stage, self.offset, self.written_ms)
-        self.offset += len(changes)
+        rows = blocks_of(history, self.stage, self.offset, self.written_ms)
+        self.offset += len(history)
         changelog = []
         for group in sorted({row[0] for row in rows}):
             blocks = [block for of, block in rows if of == group]

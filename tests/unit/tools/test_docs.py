@@ -43,7 +43,8 @@ SOURCES = (*PACKAGES, "bench", "cdc_cli", "demo")
 NAMES_OF_OTHERS = frozenset(
     {
         "ATTEMPT_ANALYSIS_IN_PIPELINE_QUERY_FUNCTION", "AUTOCDC_TARGET_DOES_NOT_SUPPORT_MERGE", "AvailableNow", "CloudEventsConverter",
-        "DateString", "DebeziumTransform", "DmsTransform", "HTTPS_PROXY", "MapState", "MysqlDebeziumSource", "OverwriteFiles",
+        "DateString", "DebeziumSource", "DebeziumTransform", "DmsTransform", "HTTPS_PROXY", "MapState", "MysqlDebeziumSource",
+        "OverwriteFiles",
         "PostgresDebeziumSource", "RewriteFiles", "RollingUpdate", "RowDelta", "addBatch", "append_flow", "apply_as_deletes",
         "apply_as_truncates", "boundedMemoryUsage", "bucketing", "changelogV2", "commitOffsets", "except_column_list",
         "foreachPartition", "ignore_null_updates", "maxAppAttempts", "maxBatchesToRetainInMemory", "maxMemoryUsageMB", "memoryOverhead",

@@ -260,16 +260,6 @@ def test_types_from_canal_equal_the_tables_types() -> None:
     ]
 
 
-def test_formats_with_several_tables_in_a_topic_can_be_filtered() -> None:
-    of_several = [
-        name
-        for name, format in FORMATS.items()
-        if any(column.endswith("table") for column in format.metadata)
-    ]
-    assert {"canal-json", "debezium-json", "maxwell-json", "ogg-json"} <= set(of_several)
-    assert [name for name in of_several if not hasattr(FORMATS[name], "table_include")] == []
-
-
 @pytest.mark.parametrize("identifier", [name for name in FORMATS if not name.endswith("confluent")])
 def test_any_sample_gives_a_schema_or_an_inference_error(identifier: str) -> None:
     draw = random.Random(5)
@@ -436,9 +426,6 @@ def event(table: str, row: dict, after: dict) -> tuple[bytes, bytes]:
 
 # --------------------------------------------------------------------------------------------------
 # by subject
-
-
-OP = {"name": "op", "type": "string"}
 
 
 def register(subject: str, schema: Any) -> None:
