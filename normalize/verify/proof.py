@@ -49,7 +49,8 @@ from normalize.tables.schema import TableSchema
 from normalize.tables.table_spec import END_AT
 
 from .canonical import as_copied
-from .comparison import MOST_KEYS, Comparison, Key, Looks
+from .chunk import Key
+from .comparison import MOST_KEYS, Comparison, Looks
 from .database_table import JdbcSource
 from .verify_table import compared, comparison_of, source_table, target_table
 

@@ -24,8 +24,9 @@ from normalize.tables.targets import TableTarget
 from normalize.tables.writers.jdbc import JdbcConnection
 
 from .canonical import ROW, as_copied
-from .comparison import Comparison, Key
-from .database_table import DatabaseTable, JdbcSource, keys_condition
+from .chunk import Key, listed
+from .comparison import Comparison
+from .database_table import DatabaseTable, JdbcSource
 from .verification import Kind
 
 _ORDER = "__repair_order"
@@ -90,7 +91,8 @@ class DebeziumSignal:
         collection = self.collection or prefix + source.table
         with JdbcConnection.open(spark, source) as connection:
             table = DatabaseTable(spark, source)
-            condition = keys_condition(connection, [table.column(name) for name in keys], existing)
+            columns = [table.column(name) for name in keys]
+            condition = listed(connection.dialect, columns, keys=existing)
             data = {
                 "type": "incremental",
                 "data-collections": [collection],
