@@ -5,7 +5,7 @@ are compared as rows, so a constant first column can still be divided. Whoever r
 chooses the order and the literals, because they depend on the columns:
 
 - The capture reads in the order of the server's collations, which an index has. The server itself
-  tells on which side of an end a key of the log is.
+  answers on which side of an end a key of the log is.
 - A comparison of two tables reads text in the order of its bytes, which both sides have.
 """
 

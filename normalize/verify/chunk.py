@@ -1,7 +1,7 @@
 """The SQL by which a comparison reads some keys of a database, or those between two others.
 
-Each dialect has its literals, and its own way to use an index. `capture.keys` has what the chunks
-of the capture share.
+Each dialect has its literals, and its own way to use an index. Ranges are those of `capture.keys`,
+by which the capture reads its chunks, too.
 """
 
 from __future__ import annotations

@@ -469,7 +469,7 @@ class Comparison:
             (self.target, self.target_keys) if of_target else (self.source, self.keys)
         )
         snapshot = table.current(key_columns, partial(listed, keys=keys))
-        wanted = self.spark.createDataFrame(
+        key_rows = self.spark.createDataFrame(
             [tuple(key) for key in keys],
             ", ".join(f"w{index} STRING" for index in range(len(self.keys))),
         )
@@ -477,7 +477,7 @@ class Comparison:
         is_listed = [
             F.col(name).eqNullSafe(F.col(f"w{index}")) for index, name in enumerate(self._names)
         ]
-        return with_hashes.join(F.broadcast(wanted), is_listed, "left_semi"), snapshot.position
+        return with_hashes.join(F.broadcast(key_rows), is_listed, "left_semi"), snapshot.position
 
     def _of_keys(self, rows: DataFrame) -> dict[Key, RowsOfKey]:
         of_keys: dict[Key, RowsOfKey] = {}
