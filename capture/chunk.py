@@ -33,7 +33,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator, Sequence
-from decimal import Decimal, InvalidOperation
 from typing import NamedTuple
 from urllib.parse import quote
 
@@ -44,24 +43,14 @@ import pymysql
 from cdc_formats.values.schema import backquoted
 
 from .binlog import LogReader
-from .columns import SourceColumn, as_text, to_arrow
+from .columns import as_text, to_arrow
 from .errors import SchemaChangedError
+from .keys import Key, KeyRange
 from .options import CaptureOptions
 from .planning import first_schema_change, may_differ, projected, projection, shape_after
 from .server import LogPosition, Server, session_settings
 from .statements import LogEntry, RowChange, Statement
-from .table import (
-    NUMBERS,
-    Key,
-    KeyRange,
-    Row,
-    Table,
-    TableId,
-    condition,
-    in_range,
-    key_texts,
-    literal,
-)
+from .table import Row, Table, TableId, condition, in_range, key_texts
 
 # --------------------------------------------------------------------------------------------------
 # Divides a table into chunks by Flink's rules, one chunk at a time.
@@ -260,81 +249,21 @@ class Selector:
 
 
 # --------------------------------------------------------------------------------------------------
-# Reads current rows: of some keys, or any.
-
-_AT_ONCE = 500
-
-
-def rows_of_keys(
-    server: Server,
-    options: CaptureOptions,
-    table: Table,
-    names: Sequence[str],
-    keys: Sequence[Sequence[str | None]],
-) -> tuple[pa.Table, LogPosition]:
-    """Return the rows that have one of the keys, and the end of the log at that time.
-
-    Parameters
-    ----------
-    names : sequence of str
-        The columns of the keys.
-    keys : sequence of sequences
-        Values as text; bytes as hexadecimal digits. Rows that are equal in the columns' collations
-        are returned too.
-    """
-    of_key = [next(column for column in table.columns if column.name == name) for name in names]
-    possible = [key for key in keys if all(map(_can_have, of_key, key))]
-    # Keys without NULL first: their statements have IN alone, which uses an index.
-    possible.sort(key=lambda key: None in key)
-    starts = range(0, len(possible), _AT_ONCE)
-    conditions = [_is_one_of(of_key, possible[start : start + _AT_ONCE]) for start in starts]
-    return current_rows(server, options, table, conditions)
+# Reads current rows.
 
 
 def current_rows(
-    server: Server, options: CaptureOptions, table: Table, conditions: Sequence[str]
+    server: Server, options: CaptureOptions, table: Table, condition: str
 ) -> tuple[pa.Table, LogPosition]:
-    """Return the rows of each condition, and the end of the log at that time."""
-    rows: list[Row] = []
-    server.rows("START TRANSACTION WITH CONSISTENT SNAPSHOT")
-    position = server.written()
-    for each in conditions:
-        rows += server.rows(f"SELECT {table.selected} FROM {table.qualified} WHERE {each}")
-    server.rows("COMMIT")
+    """Return the current rows of a condition, and a position whose transactions they all have."""
+    position = server.settled()
+    rows = server.rows(f"SELECT {table.selected} FROM {table.qualified} WHERE {condition}")
     texts = texts_of(table, rows)
     arrays = [
         to_arrow(column, values, zero_dates=options.zero_dates)
         for column, values in zip(table.columns, texts.columns, strict=True)
     ]
     return pa.table(arrays, names=texts.column_names), position
-
-
-def _is_one_of(columns: Sequence[SourceColumn], keys: Sequence[Sequence[str | None]]) -> str:
-    """Return the condition of rows that have one of the keys."""
-    names = [backquoted(column.name) for column in columns]
-    # IN is never true for NULL.
-    listed = [f"({', '.join(map(_literal, columns, key))})" for key in keys if None not in key]
-    conditions = [f"({', '.join(names)}) IN ({', '.join(listed)})"] if listed else []
-    conditions += [
-        " AND ".join(map("{} <=> {}".format, names, map(_literal, columns, key)))
-        for key in keys
-        if None in key
-    ]
-    return " OR ".join(conditions)
-
-
-def _literal(column: SourceColumn, text: str | None) -> str:
-    return "NULL" if text is None else literal(column, text)
-
-
-def _can_have(column: SourceColumn, text: str | None) -> bool:
-    """Return whether a column can have a value: in a number column only NULL and numbers."""
-    if text is None or column.data_type not in NUMBERS:
-        return True
-    try:
-        return Decimal(text).is_finite()
-    except InvalidOperation:
-        return False
 
 
 # --------------------------------------------------------------------------------------------------

@@ -8,8 +8,9 @@ from typing import Any, NamedTuple
 
 from cdc_formats.errors import StateVersionError
 
+from .keys import Key, KeyRange
 from .server import LogPosition, ServerPosition
-from .table import Key, KeyRange, TableId
+from .table import TableId
 
 VERSION = 4
 

@@ -32,10 +32,11 @@ from cdc_formats.values.schema import backquoted
 
 from .chunk import texts_of
 from .columns import arrow_type, to_arrow
+from .keys import KeyRange
 from .options import CaptureOptions
 from .server import LogPosition, Server
 from .statements import RowChange
-from .table import KeyRange, Table, TableId, in_range
+from .table import Table, TableId, in_range
 
 ROW_KIND = "row_kind"
 _POSITION = (

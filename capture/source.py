@@ -36,6 +36,7 @@ from pyspark.sql.types import StructType
 from .binlog import LogReader
 from .chunk import Chunk, even_step, next_chunks, read_chunks
 from .errors import BinlogError, ConnectionLostError, SchemaChangedError
+from .keys import KeyRange
 from .offset import Offset, TableState
 from .options import CaptureOptions, read_options
 from .planning import (
@@ -76,7 +77,7 @@ from .server import (
     run_query,
 )
 from .statements import RowChange
-from .table import KeyRange, Table, TableId, read_table
+from .table import Table, TableId, read_table
 from .tables import find_tables, matching, read_tables, require_alike, require_named, validate
 
 # --------------------------------------------------------------------------------------------------

@@ -18,11 +18,10 @@ from cdc_formats.values.schema import backquoted
 
 from .columns import ZERO_DATE, SourceColumn, select_expression, text_of
 from .errors import BinlogError, ServerNotReadyError
+from .keys import Key, KeyRange
 from .options import CaptureOptions
 from .server import Server
 
-Key = tuple[str, ...]
-"""Values of key columns as a query returns them; bytes are hexadecimal digits."""
 Row = tuple[Any, ...]
 """Values of all columns, as a query returns them: str, bytes or None."""
 
@@ -90,6 +89,10 @@ class Table:
 
     def key_columns(self) -> list[SourceColumn]:
         return [self.columns[index] for index in self.chunk_key]
+
+    def literals(self, key: Key) -> list[str]:
+        """Return a chunk key's values as SQL."""
+        return [_literal(*each) for each in zip(self.key_columns(), key, strict=True)]
 
 
 def _digest(of: object) -> str:
@@ -353,10 +356,8 @@ def _remembering(read: Reader) -> Reader:
 # --------------------------------------------------------------------------------------------------
 # Ranges of keys: as SQL conditions, and as a test for keys from the log.
 #
-# A range ``(after, upto]`` excludes its lower end and includes its upper end; None is the end of the
-# table. Keys of several columns are compared as rows, so a constant first column can still be
-# divided. Only the server can compare text by its collation. So text keys from the log are sent to
-# the server, in the condition that selected the chunk.
+# Only the server can compare text by its collation. So text keys from the log are sent to the
+# server, in the condition that selected the chunk.
 
 NUMBERS = ("tinyint", "smallint", "mediumint", "int", "bigint", "decimal", "year")
 _TEXTS = ("char", "varchar")
@@ -364,68 +365,13 @@ _BINARIES = ("binary", "varbinary")
 _ASK = 500
 
 
-class KeyRange(NamedTuple):
-    """The keys greater than `after`, up to and including `upto`."""
-
-    after: Key | None
-    upto: Key | None
-
-
 def condition(table: Table, keys: KeyRange) -> str:
     """Return the SQL condition that selects the rows of a range."""
-    return _condition(table, [backquoted(column.name) for column in table.key_columns()], keys)
+    names = [backquoted(column.name) for column in table.key_columns()]
+    return keys.condition(names, table.literals)
 
 
-def rows_after(table: Table, after: Key | None, most: int) -> str:
-    """Return the SQL that selects the next rows of a key, in the order of its text's bytes."""
-    operands = [
-        f"CAST(CONVERT({backquoted(column.name)} USING utf8mb4) AS BINARY)"
-        if column.data_type in _TEXTS
-        else backquoted(column.name)
-        for column in table.key_columns()
-    ]
-    where = _condition(table, operands, KeyRange(after, None))
-    return f"{where} ORDER BY {', '.join(operands)} LIMIT {most}"
-
-
-def _condition(table: Table, operands: Sequence[str], keys: KeyRange) -> str:
-    columns = table.key_columns()
-    parts = []
-    if keys.after is not None:
-        parts.append(
-            _compared(
-                operands,
-                ">",
-                ">",
-                [literal(*each) for each in zip(columns, keys.after, strict=True)],
-            )
-        )
-    if keys.upto is not None:
-        parts.append(
-            _compared(
-                operands,
-                "<",
-                "<=",
-                [literal(*each) for each in zip(columns, keys.upto, strict=True)],
-            )
-        )
-    return " AND ".join(parts) or "TRUE"
-
-
-def _compared(operands: Sequence[str], strict: str, last: str, values: Sequence[str]) -> str:
-    """Return (a > 1) OR (a = 1 AND b > 2), which the server executes as one index range.
-
-    The server does not do so for (a, b) > (1, 2).
-    """
-    cases = []
-    for index, (operand, value) in enumerate(zip(operands, values, strict=True)):
-        equal = [f"{operands[i]} = {values[i]}" for i in range(index)]
-        operator = last if index == len(operands) - 1 else strict
-        cases.append("(" + " AND ".join([*equal, f"{operand} {operator} {value}"]) + ")")
-    return "(" + " OR ".join(cases) + ")"
-
-
-def literal(column: SourceColumn, text: str) -> str:
+def _literal(column: SourceColumn, text: str) -> str:
     """Return a value of a key column as SQL."""
     if column.data_type in NUMBERS:
         return str(Decimal(text))
@@ -459,10 +405,8 @@ def _comparable(table: Table, key: Key) -> tuple[Any, ...]:
 
 def _asked(server: Server, table: Table, keys: Sequence[Key], limits: KeyRange) -> list[bool]:
     columns = table.key_columns()
-    selects = []
-    for key in keys:
-        operands = [_as_of_column(column, text) for column, text in zip(columns, key, strict=True)]
-        selects.append(f"SELECT {_condition(table, operands, limits)}")
+    operands = ([_as_of_column(*each) for each in zip(columns, key, strict=True)] for key in keys)
+    selects = [f"SELECT {limits.condition(each, table.literals)}" for each in operands]
     batches = (
         " UNION ALL ".join(selects[start : start + _ASK]) for start in range(0, len(selects), _ASK)
     )
@@ -471,7 +415,7 @@ def _asked(server: Server, table: Table, keys: Sequence[Key], limits: KeyRange) 
 
 def _as_of_column(column: SourceColumn, text: str) -> str:
     """Return a literal with a column's collation, so that the server compares both the same way."""
-    value = literal(column, text)
+    value = _literal(column, text)
     return (
         f"CONVERT({value} USING {column.charset}) COLLATE {column.collation}"
         if column.data_type in _TEXTS

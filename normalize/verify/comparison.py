@@ -26,6 +26,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import NamedTuple, Protocol
 
 from pyspark import StorageLevel
@@ -33,6 +34,7 @@ from pyspark.errors import AnalysisException
 from pyspark.sql import Column, DataFrame, Row, SparkSession, functions as F
 from pyspark.sql.types import StructType
 
+from capture.keys import KeyRange
 from cdc_formats.errors import ArgumentError
 from cdc_formats.values.schema import backquoted
 from normalize.tables.expressions import COMPUTED_PROPERTY, DELETED_PROPERTY, computed_columns
@@ -40,14 +42,11 @@ from normalize.tables.targets import TargetError
 from normalize.tables.writers.lake import LakeTarget, properties_of
 
 from .canonical import HASHES, ROW_HASH, ComparedColumn, hashed
+from .chunk import Key, Where, listed, next_rows
 from .verification import KINDS, Difference, Kind, Verification
 
 # --------------------------------------------------------------------------------------------------
 # What a comparison needs of a table, and tables of the session's catalogs (Delta, Iceberg).
-
-Key = tuple["str | None", ...]
-"""The values of the key columns as text, in the types in which both tables are compared; binary
-values are hexadecimal digits."""
 
 
 class Snapshot(NamedTuple):
@@ -86,17 +85,8 @@ class ComparableTable(Protocol):
     def snapshot(self) -> AbstractContextManager[Snapshot]:
         """Return all rows as of one position; they can be read until the end of the block."""
 
-    def lookup(self, names: Sequence[str], keys: Sequence[Key]) -> Snapshot:
-        """Return at least the current rows with one of the keys; `names` are the key columns."""
-
-    def between(
-        self, names: Sequence[str], after: Key | None, upto: Key | None, most: int | None
-    ) -> Snapshot:
-        """Return the current rows between two keys, at most a number of them.
-
-        With a number they are in the order of the key. Spark orders keys in the same way: text by
-        its bytes. Without a number there may be other rows, too.
-        """
+    def current(self, names: Sequence[str], where: Where) -> Snapshot:
+        """Return at least the current rows that SQL selects by the key columns, called `names`."""
 
 
 class TargetTable(ComparableTable, Protocol):
@@ -150,12 +140,7 @@ class LakeTable:
     def snapshot(self) -> Iterator[Snapshot]:
         yield Snapshot(self._read(), "")
 
-    def lookup(self, names: Sequence[str], keys: Sequence[Key]) -> Snapshot:
-        return Snapshot(self._read(), "")
-
-    def between(
-        self, names: Sequence[str], after: Key | None, upto: Key | None, most: int | None
-    ) -> Snapshot:
+    def current(self, names: Sequence[str], where: Where) -> Snapshot:
         return Snapshot(self._read(), "")
 
 
@@ -381,18 +366,21 @@ class Comparison:
                 f"source and target may not order the key column {backquoted(names[0])} in one way, "
                 "because of its types: call verify_table"
             )
-        read = self.source.between(self.keys, after, None, most)
+        ahead = KeyRange(after, None)
+        read = self.source.current(self.keys, partial(next_rows, keys=ahead, most=most))
         rows = read.rows.persist(StorageLevel.MEMORY_AND_DISK)
         try:
-            keys = (
+            of_rows = (
                 hashed(rows, self.key_columns, self.keys, of_target=False).drop(ROW_HASH).toArrow()
             )
-            last = keys.slice(most - 1).to_pylist()
+            last = of_rows.slice(most - 1).to_pylist()
             upto = tuple(last[0].values()) if last else None
-            copy = self.target.between(self.target_keys, after, upto, None).rows
-            within = _within(copy, [each.target_value for each in self.key_columns], after, upto)
+            keys = ahead._replace(upto=upto)
+            where = partial(next_rows, keys=keys, most=None)
+            copy = self.target.current(self.target_keys, where).rows
+            within = _within(copy, [each.target_value for each in self.key_columns], keys)
             scan = self._compared(read._replace(rows=rows), within)
-            return scan._replace(source_rows=keys.num_rows, upto=upto)
+            return scan._replace(source_rows=of_rows.num_rows, upto=upto)
         finally:
             rows.unpersist()
 
@@ -480,8 +468,8 @@ class Comparison:
         table, key_columns = (
             (self.target, self.target_keys) if of_target else (self.source, self.keys)
         )
-        snapshot = table.lookup(key_columns, keys)
-        listed = self.spark.createDataFrame(
+        snapshot = table.current(key_columns, partial(listed, keys=keys))
+        key_rows = self.spark.createDataFrame(
             [tuple(key) for key in keys],
             ", ".join(f"w{index} STRING" for index in range(len(self.keys))),
         )
@@ -489,7 +477,7 @@ class Comparison:
         is_listed = [
             F.col(name).eqNullSafe(F.col(f"w{index}")) for index, name in enumerate(self._names)
         ]
-        return with_hashes.join(F.broadcast(listed), is_listed, "left_semi"), snapshot.position
+        return with_hashes.join(F.broadcast(key_rows), is_listed, "left_semi"), snapshot.position
 
     def _of_keys(self, rows: DataFrame) -> dict[Key, RowsOfKey]:
         of_keys: dict[Key, RowsOfKey] = {}
@@ -502,26 +490,23 @@ class Comparison:
         return of_keys
 
 
-def _within(
-    rows: DataFrame, values: Sequence[str], after: Key | None, upto: Key | None
-) -> DataFrame:
-    """Return the rows between two keys, whose columns have these expressions."""
+def _within(rows: DataFrame, values: Sequence[str], keys: KeyRange) -> DataFrame:
+    """Return the rows in a range of keys, whose columns have these expressions."""
     kinds = [kind for _, kind in rows.selectExpr(*values).dtypes]
-    for operator, key in ((">", after), ("<=", upto)):
-        if key is not None:
-            bounds = [
-                f"X'{text}'"
-                if kind == "binary"
-                else f"CAST(CAST(X'{str(text).encode().hex()}' AS STRING) AS {kind})"
-                for text, kind in zip(key, kinds, strict=True)
-            ]
-            of_rows, of_key = (
-                ", ".join(f"{value} AS k{index}" for index, value in enumerate(side))
-                for side in (values, bounds)
-            )
-            # The first column alone, too: files without its values are skipped.
-            first = f"{values[0]} {operator[0]}= {bounds[0]}"
-            rows = rows.where(f"{first} AND struct({of_rows}) {operator} struct({of_key})")
+    for operator, key in keys.ends:
+        bounds = [
+            f"X'{text}'"
+            if kind == "binary"
+            else f"CAST(CAST(X'{str(text).encode().hex()}' AS STRING) AS {kind})"
+            for text, kind in zip(key, kinds, strict=True)
+        ]
+        of_rows, of_key = (
+            ", ".join(f"{value} AS k{index}" for index, value in enumerate(side))
+            for side in (values, bounds)
+        )
+        # The first column alone, too: files without its values are skipped.
+        first = f"{values[0]} {operator[0]}= {bounds[0]}"
+        rows = rows.where(f"{first} AND struct({of_rows}) {operator} struct({of_key})")
     return rows
 
 

@@ -16,19 +16,21 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import chain
+from itertools import pairwise
 from typing import cast
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
+from capture.keys import KeyRange
 from cdc_formats.values.schema import backquoted
 from normalize.tables.expressions import columns_of_comment
 from normalize.tables.targets import TargetError
-from normalize.tables.writers.dialects import Dialect, MySql
+from normalize.tables.writers.dialects import MySql
 from normalize.tables.writers.jdbc import JdbcConnection, JdbcTable, database_errors
 
-from .comparison import Key, Snapshot
+from .chunk import DatabaseColumn, Where
+from .comparison import Snapshot
 
 _FETCH_ROWS = "10000"
 _BLOCKS_PER_TASK = 4_000
@@ -60,15 +62,6 @@ _POSTGRES_TYPES = {
     "timestamp without time zone": ("CAST({0} AS text)", "TIMESTAMP_NTZ"),
     "timestamp with time zone": ("CAST({0} AT TIME ZONE 'UTC' AS text)", "TIMESTAMP_NTZ"),
 }
-_BITS = {"smallint": 16, "integer": 32, "bigint": 64}
-_LITERALS = {
-    *_POSTGRES_TYPES,
-    "numeric",
-    "text",
-    "character varying",
-    "character",
-} - {"real", "double precision"}
-"""PostgreSQL's types whose values have one text, so that an index finds them."""
 _MYSQL_TYPES = {
     "float": ("CAST({0} AS DOUBLE)", "FLOAT"),  # as text it has six digits
     "double": ("{0}", "DOUBLE"),
@@ -96,27 +89,6 @@ _IN_SPARK = {
         "1000000000L) * 0.000001BD)) END"
     ),
 }
-
-
-@dataclass(frozen=True)
-class DatabaseColumn:
-    """A column of a database table.
-
-    Attributes
-    ----------
-    name : str
-    kind, full : str
-        The database's type without and with a size.
-    selected : str
-        The SQL expression that selects it.
-    spark_type : str
-    """
-
-    name: str
-    kind: str
-    full: str
-    selected: str
-    spark_type: str
 
 
 @dataclass(frozen=True)
@@ -169,28 +141,11 @@ class DatabaseTable:
                         position,
                     )
 
-    def lookup(self, names: Sequence[str], keys: Sequence[Key]) -> Snapshot:
-        with JdbcConnection.open(self.spark, self.target) as connection:
-            where = keys_condition(connection, [self.column(name) for name in names], keys)
-            return Snapshot(
-                self._rows(connection, f" WHERE {where}", {}, []), _position(connection)
-            )
-
-    def between(
-        self, names: Sequence[str], after: Key | None, upto: Key | None, most: int | None
-    ) -> Snapshot:
+    def current(self, names: Sequence[str], where: Where) -> Snapshot:
         columns = [self.column(name) for name in names]
         with JdbcConnection.open(self.spark, self.target) as connection:
-            literal = _mysql_literal if isinstance(connection.dialect, MySql) else _postgres_literal
-            operands = ", ".join(_in_spark_order(connection, column) for column in columns)
-            limits = [
-                f"({operands}) {operator} ({', '.join(map(literal, columns, key))})"
-                for operator, key in ((">", after), ("<=", upto))
-                if key is not None
-            ]
-            where = f" WHERE {' AND '.join(limits)}" if limits else ""
-            order = "" if most is None else f" ORDER BY {operands} LIMIT {most}"
-            return Snapshot(self._rows(connection, where + order, {}, []), _position(connection))
+            condition = f" WHERE {where(connection.dialect, columns)}"
+            return Snapshot(self._rows(connection, condition, {}, []), _position(connection))
 
     def column(self, name: str) -> DatabaseColumn:
         return next(column for column in self.columns if column.name == name)
@@ -212,7 +167,7 @@ class DatabaseTable:
         with JdbcConnection.open(self.spark, self.target) as connection:
             dialect, column, query = connection.dialect, _postgres_column, _POSTGRES_COLUMNS
             if isinstance(dialect, MySql):
-                column, query = _mysql_column, _MYSQL_COLUMNS
+                column, query = mysql_column, _MYSQL_COLUMNS
             described = connection.rows(query.format(*connection.identity(self.target.table)))
             columns = [column(dialect.name(str(row[0])), *map(str, row[:3])) for row in described]
         key = sorted(
@@ -260,32 +215,33 @@ class DatabaseTable:
         blocks = (
             connection.number(f"SELECT pg_relation_size(CAST({table} AS regclass)) / 8192") or 0
         )
-        ends = range(_BLOCKS_PER_TASK, blocks, _BLOCKS_PER_TASK)
-        lower = ["", *(f"ctid >= '({end},0)'" for end in ends)]
-        upper = [*(f"ctid < '({end},0)'" for end in ends), ""]
+        # No row has the number 0 of a block.
+        firsts = ((str(block),) for block in range(_BLOCKS_PER_TASK, blocks, _BLOCKS_PER_TASK))
         return [
-            " AND ".join(filter(None, each)) or "TRUE" for each in zip(lower, upper, strict=True)
+            KeyRange(*each).condition(["ctid"], lambda key: [f"'({key[0]},0)'"])
+            for each in pairwise([None, *firsts, None])
         ]
 
 
 def _postgres_column(quoted: str, name: str, kind: str, full: str) -> DatabaseColumn:
     decimal = re.fullmatch(r"numeric\((\d+),(\d+)\)", full)
     if decimal and int(decimal[2]) <= int(decimal[1]) <= 38:
-        return DatabaseColumn(name, kind, full, quoted, f"DECIMAL({decimal[1]},{decimal[2]})")
+        return DatabaseColumn(name, kind, quoted, f"DECIMAL({decimal[1]},{decimal[2]})")
     selected, spark_type = _POSTGRES_TYPES.get(kind, ("CAST({0} AS text)", "STRING"))
-    return DatabaseColumn(name, kind, full, selected.format(quoted), spark_type)
+    return DatabaseColumn(name, kind, selected.format(quoted), spark_type)
 
 
-def _mysql_column(quoted: str, name: str, kind: str, full: str) -> DatabaseColumn:
+def mysql_column(quoted: str, name: str, kind: str, full: str) -> DatabaseColumn:
+    """Return a column of MySQL or MariaDB; `quoted` is its name in SQL."""
     decimal = re.match(r"decimal\((\d+),(\d+)\)", full)
     if decimal and int(decimal[1]) <= 38:
-        return DatabaseColumn(name, kind, full, quoted, f"DECIMAL({decimal[1]},{decimal[2]})")
+        return DatabaseColumn(name, kind, quoted, f"DECIMAL({decimal[1]},{decimal[2]})")
     selected, spark_type = _MYSQL_TYPES.get(kind, ("CAST({0} AS CHAR)", "STRING"))
     if kind == "bit" and full != "bit(1)":
         selected, spark_type = "CAST({0} AS BINARY)", "BINARY"  # as the capture reads it
     if "unsigned" in full and spark_type == "BIGINT":
         selected, spark_type = "CAST({0} AS UNSIGNED)", "DECIMAL(20,0)"
-    return DatabaseColumn(name, kind, full, selected.format(quoted), spark_type)
+    return DatabaseColumn(name, kind, selected.format(quoted), spark_type)
 
 
 # --------------------------------------------------------------------------------------------------
@@ -343,74 +299,6 @@ def _position(connection: JdbcConnection) -> str:
         "pg_current_wal_insert_lsn() END"
     )
     return str(connection.rows(f"SELECT CAST({at_end} AS text)")[0][0])
-
-
-# --------------------------------------------------------------------------------------------------
-# lookups
-
-
-def keys_condition(
-    connection: JdbcConnection, columns: Sequence[DatabaseColumn], keys: Sequence[Key]
-) -> str:
-    """Return the condition of rows that have one of the keys."""
-    operands = [connection.dialect.name(column.name) for column in columns]
-    if isinstance(connection.dialect, MySql):
-        literal = _mysql_literal
-        listed = [key for key in keys if None not in key]
-    else:
-        literal = _postgres_literal
-        listed = [key for key in keys if all(map(_can_have, columns, key))]
-        operands = [
-            name if column.kind in _LITERALS else f"CAST({name} AS text)"
-            for name, column in zip(operands, columns, strict=True)
-        ]
-    nulls = [f"{operand} IS NULL" for operand in operands] if None in chain(*keys) else []
-    tuples = ", ".join(f"({', '.join(map(literal, columns, key))})" for key in listed)
-    condition = [f"({', '.join(operands)}) IN ({tuples})"] if listed else []
-    return " OR ".join([*condition, *nulls]) or "FALSE"
-
-
-def _in_spark_order(connection: JdbcConnection, column: DatabaseColumn) -> str:
-    """Return what a database orders in the same way as Spark: text by its bytes."""
-    name = connection.dialect.name(column.name)
-    if column.spark_type != "STRING":
-        return name
-    if isinstance(connection.dialect, MySql):
-        return f"CAST(CONVERT({name} USING utf8mb4) AS BINARY)"
-    return f'CAST({name} AS text) COLLATE "C"'
-
-
-def _mysql_literal(column: DatabaseColumn, text: str | None) -> str:
-    if column.spark_type == "BINARY":
-        return f"x'{text}'"
-    if column.spark_type != "STRING" and re.fullmatch("-?[0-9]+([.][0-9]+)?", str(text)):
-        return str(text)  # as text, the server compares large numbers as DOUBLE
-    return MySql().literal(str(text))
-
-
-def _can_have(column: DatabaseColumn, text: str | None) -> bool:
-    """Return whether a column can have a value: not if the other table has a larger type."""
-    if text is None or column.kind not in _BITS:
-        return text is not None
-    limit = 2 ** (_BITS[column.kind] - 1)
-    return re.fullmatch("-?[0-9]{1,20}", text) is not None and -limit <= int(text) < limit
-
-
-def _postgres_literal(column: DatabaseColumn, text: str | None) -> str:
-    shown = str(text)
-    if column.spark_type == "BINARY":
-        shown = f"\\x{text}"
-    elif column.kind == "timestamp with time zone":
-        shown = f"{text}+00"
-    # Text would lose the blanks of a CHAR in the comparison.
-    kind = (
-        "bpchar"
-        if column.kind == "character"
-        else column.kind
-        if column.kind in _LITERALS
-        else "text"
-    )
-    return f"CAST({Dialect().literal(shown)} AS {kind})"
 
 
 # --------------------------------------------------------------------------------------------------

@@ -16,14 +16,18 @@ import pyarrow as pa
 from pyspark.sql import SparkSession
 from pyspark.sql.types import StructType
 
-from capture.chunk import current_rows, rows_of_keys
+from capture.chunk import current_rows
 from capture.options import CaptureOptions, read_options
 from capture.rows import METADATA, ROW_KIND, spark_ddl
 from capture.server import run_query
 from capture.source import ChangelogReader, ReadAllAvailable, arrow_schema
-from capture.table import Table, TableId, read_table, rows_after
+from capture.table import Table, TableId, read_table
+from cdc_formats.values.schema import backquoted
+from normalize.tables.writers.dialects import MySql
 
-from .comparison import Key, Snapshot
+from .chunk import Where
+from .comparison import Snapshot
+from .database_table import mysql_column
 
 
 @dataclass(frozen=True)
@@ -80,23 +84,20 @@ class MySqlTable:
         )
         yield Snapshot(rows.drop(ROW_KIND, *METADATA), f"{end['file']}:{end['pos']}")
 
-    def lookup(self, names: Sequence[str], keys: Sequence[Key]) -> Snapshot:
-        rows, position = run_query(
-            self.options,
-            partial(rows_of_keys, options=self.options, table=self._table, names=names, keys=keys),
+    def current(self, names: Sequence[str], where: Where) -> Snapshot:
+        columns = [
+            mysql_column(backquoted(name), name, column.data_type, column.column_type)
+            for name in names
+            for column in self._table.columns
+            if column.name == name
+        ]
+        read = partial(
+            current_rows,
+            options=self.options,
+            table=self._table,
+            condition=where(MySql(), columns),
         )
-        return Snapshot(self.spark.createDataFrame(rows, self.schema), str(position))
-
-    def between(
-        self, names: Sequence[str], after: Key | None, upto: Key | None, most: int | None
-    ) -> Snapshot:
-        table = self._table
-        # A source is read in chunks, each with a number of rows, by its primary key.
-        conditions = [rows_after(table, cast("Any", after), most or 0)]
-        rows, position = run_query(
-            self.options,
-            partial(current_rows, options=self.options, table=table, conditions=conditions),
-        )
+        rows, position = run_query(self.options, read)
         return Snapshot(self.spark.createDataFrame(rows, self.schema), str(position))
 
     @cached_property

@@ -34,7 +34,7 @@ from random import random
 import msgspec
 from pyspark.sql import DataFrame
 
-from cdc_formats.errors import ArgumentError, SchemaError
+from cdc_formats.errors import ArgumentError, SchemaError, refuse
 from cdc_formats.values.masks import HMAC
 from cdc_formats.values.schema import name_parts
 from normalize.arguments import seconds_of
@@ -50,7 +50,8 @@ from normalize.tables.schema import TableSchema
 from normalize.tables.table_spec import END_AT
 
 from .canonical import as_copied
-from .comparison import MOST_KEYS, Comparison, Key, Looks
+from .chunk import Key
+from .comparison import MOST_KEYS, Comparison, Looks
 from .database_table import JdbcSource
 from .verify_table import compared, comparison_of, source_table, target_table
 
@@ -102,10 +103,16 @@ class Verify(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     def __post_init__(self) -> None:
         self.of(self.table or "table")
         seconds_of("every", self.every)
-        if not 0 < self.share <= 1:
-            raise ArgumentError(f"at_most is {self.at_most!r}: pass a part of the time, as '2 %'")
-        if self.rows < 1 or not self.max_lag_seconds >= 0:
-            raise ArgumentError("rows must be at least 1, and max_lag_seconds not negative")
+        refuse(
+            (
+                not 0 < self.share <= 1,
+                f"at_most is {self.at_most!r}: pass a part of the time, as '2 %'",
+            ),
+            (
+                self.rows < 1 or not self.max_lag_seconds >= 0,
+                "rows must be at least 1, and max_lag_seconds not negative",
+            ),
+        )
 
     def __repr__(self) -> str:
         return f"Verify(source={self.source!r}, every={self.every!r}, at_most={self.at_most!r})"

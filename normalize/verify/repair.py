@@ -12,7 +12,7 @@ from uuid import uuid4
 from pyspark.sql import DataFrame, SparkSession, functions as F
 from pyspark.sql.types import StructField
 
-from cdc_formats.errors import ArgumentError
+from cdc_formats.errors import refuse
 from cdc_formats.values.schema import backquoted
 from normalize.change_feed import CHANGE_TYPE
 from normalize.core.output import ROW_KIND
@@ -24,8 +24,9 @@ from normalize.tables.targets import TableTarget
 from normalize.tables.writers.jdbc import JdbcConnection
 
 from .canonical import ROW, as_copied
-from .comparison import Comparison, Key
-from .database_table import DatabaseTable, JdbcSource, keys_condition
+from .chunk import Key, listed
+from .comparison import Comparison
+from .database_table import DatabaseTable, JdbcSource
 from .verification import Kind
 
 _ORDER = "__repair_order"
@@ -90,7 +91,8 @@ class DebeziumSignal:
         collection = self.collection or prefix + source.table
         with JdbcConnection.open(spark, source) as connection:
             table = DatabaseTable(spark, source)
-            condition = keys_condition(connection, [table.column(name) for name in keys], existing)
+            columns = [table.column(name) for name in keys]
+            condition = listed(connection.dialect, columns, keys=existing)
             data = {
                 "type": "incremental",
                 "data-collections": [collection],
@@ -145,33 +147,44 @@ def check_repair(repair: Any, comparison: Comparison) -> None:
     """
     if isinstance(repair, DebeziumSignal):
         return
-    if repair != "merge":
-        raise ArgumentError(f"repair is {repair!r}: pass 'merge', DebeziumSignal(...) or None")
-    if comparison.target_where:
-        raise ArgumentError(
-            "repair='merge' and target_where cannot be combined: the target's other rows would be "
-            "replaced, too. For soft deletes, pass deleted_column"
-        )
     target, fields = comparison.target, comparison.target.schema.fields
-    for name, kind in ((START_AT, "a history"), (CHANGE_TYPE, "a change feed")):
-        if name.lower() in {field.name.lower() for field in fields}:
-            raise ArgumentError(
-                f"repair='merge' would overwrite other rows of a key, since {target.name} is {kind}, "
-                f"with the column {name}: remove repair, or pass a DebeziumSignal"
+    names = {field.name.lower() for field in fields}
+    kinds = ((START_AT, "a history"), (CHANGE_TYPE, "a change feed"))
+    refuse(
+        (repair != "merge", f"repair is {repair!r}: pass 'merge', DebeziumSignal(...) or None"),
+        (
+            comparison.target_where,
+            "repair='merge' and target_where cannot be combined: the target's other rows would be "
+            "replaced, too. For soft deletes, pass deleted_column",
+        ),
+        *(
+            (
+                name.lower() in names,
+                f"repair='merge' would overwrite other rows of a key, since {target.name} is "
+                f"{kind}, with the column {name}: remove repair, or pass a DebeziumSignal",
             )
-    for field in fields if comparison.deleted_column is None else ():
-        if field.name in comparison.not_compared and is_time(field):
-            raise ArgumentError(
+            for name, kind in kinds
+        ),
+        *(
+            (
+                field.name in comparison.not_compared and is_time(field),
                 f"repair='merge' would delete rows for good, and {target.name} has the column "
                 f"{backquoted(field.name)}, which the source lacks: pass deleted_column="
                 f"{field.name!r} if it has the time of soft deletes, or deleted_column='' if the "
-                "target has hard deletes"
+                "target has hard deletes",
             )
-    if masked := [column.name for column in comparison.columns if column.masks is not None]:
-        raise ArgumentError(
-            f"repair='merge' would write the source's values of {backquoted(masked[0])}, of which "
-            "the target has masks: exclude the column, or pass a DebeziumSignal"
-        )
+            for field in fields
+            if comparison.deleted_column is None
+        ),
+        *(
+            (
+                column.masks is not None,
+                f"repair='merge' would write the source's values of {backquoted(column.name)}, of "
+                "which the target has masks: exclude the column, or pass a DebeziumSignal",
+            )
+            for column in comparison.columns
+        ),
+    )
 
 
 def is_time(field: StructField) -> bool:

@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 from pyspark.sql import SparkSession
 from pyspark.sql.types import StructField
 
-from cdc_formats.errors import ArgumentError, MissingDependencyError, SchemaError
+from cdc_formats.errors import ArgumentError, MissingDependencyError, SchemaError, refuse
 from cdc_formats.values.masks import HMAC, Masks, masks_of
 from cdc_formats.values.schema import backquoted
 from normalize.arguments import names_of
@@ -121,8 +121,7 @@ def verify_table(
     A key that the source changed and changed back between two looks counts as unchanged.
     """
     require_jvm(spark, "verify_table", "run it in a classic session")
-    if max_lag_seconds < 0 or limit < 0:
-        raise ArgumentError("max_lag_seconds and limit must not be negative")
+    refuse((max_lag_seconds < 0 or limit < 0, "max_lag_seconds and limit must not be negative"))
     began = time.monotonic()
     masks = masks_of(mask or (), env=mask_key_env, file=mask_key_file)
     comparison = comparison_of(
@@ -220,14 +219,21 @@ def _without_values(
         When a mask is of no column, or of the key.
     """
     columns = read.schema.fieldNames()
-    if unused := masks.unused({"": columns}):
-        raise ArgumentError(f"mask: {read.name} has no column {backquoted(unused[0])}")
     of_columns = masks.of_columns(columns).pairs
-    if hidden := [name for name, _ in of_columns if name in key]:
-        raise ArgumentError(
-            f"mask: {backquoted(hidden[0])} is part of the key, and rows with a masked key cannot "
-            "be looked up: pass other keys"
-        )
+    refuse(
+        *(
+            (True, f"mask: {read.name} has no column {backquoted(name)}")
+            for name in masks.unused({"": columns})
+        ),
+        *(
+            (
+                name in key,
+                f"mask: {backquoted(name)} is part of the key, and rows with a masked key cannot "
+                "be looked up: pass other keys",
+            )
+            for name, _ in of_columns
+        ),
+    )
     return [name for name, kind in of_columns if kind != HMAC and name not in exclude]
 
 

@@ -15,7 +15,8 @@ from cdc_formats.values.masks import NO_MASKS
 from normalize import DeltaTarget, JdbcTarget
 from normalize.tables.table_options import TableOptions, TablePolicy
 from normalize.tables.table_spec import TableSpec
-from normalize.verify.comparison import Comparison, Key, Pair
+from normalize.verify.chunk import Key
+from normalize.verify.comparison import Comparison, Pair
 from normalize.verify.verification import Verification
 from normalize.verify.verify_table import comparison_of, source_table, target_table
 from tests.support.servers.local_source import repeating
@@ -146,6 +147,31 @@ def test_keys_of_text_bytes_and_times_and_null_and_empty_text(
     absent = [("extra", each, ()) for each in ("2", "3")]
     missing = [("missing", each, ()) for each in ("2", "3", "5")]
     assert compared(keys=["t", "b"]) == [text, *absent, *missing]
+
+
+def test_keys_of_texts_that_a_server_converts_and_of_numbers_that_are_text_in_spark(
+    spark: SparkSession, database: Database, tmp_path: Path
+) -> None:
+    name, target = table_name(), DeltaTarget(str(tmp_path / "keys"))
+    maria = database.kind == "mariadb"
+    latin, numbers = (
+        ("VARCHAR(9) CHARACTER SET latin1", "DECIMAL(45)") if maria else ("VARCHAR(9)", "NUMERIC")
+    )
+    keys = [("z", 10), ("z", 9), ("é", 9), ("ü", 10)]  # as their bytes are ordered
+    database.run(
+        f"CREATE TABLE {name} (t {latin}, n {numbers}, v INT, PRIMARY KEY (t, n))",
+        *(f"INSERT INTO {name} VALUES ('{text}', {number}, 1)" for text, number in keys),
+    )
+    values = ", ".join(
+        f"('{text}', '{number}', {1 + (number != 9 or text > 'z')})" for text, number in keys
+    )
+    spark.sql(f"CREATE TABLE {target.sql_name} (t STRING, n STRING, v INT) USING delta")
+    spark.sql(f"INSERT INTO {target.sql_name} VALUES {values}")
+    result = verify(spark, database.source(name), target)
+    assert differences(result) == [("different", text, ("v",)) for text in "zéü"]
+    tables = source_table(spark, database.source(name)), target_table(spark, target)
+    comparison = comparison_of(spark, *tables, (), (), "", None, NO_MASKS)
+    assert in_chunks(comparison) == [(text, "different") for text in "zéü"]
 
 
 def test_writers_cause_no_false_difference(spark: SparkSession, database: Database) -> None:

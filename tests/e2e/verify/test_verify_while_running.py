@@ -12,7 +12,8 @@ from pyspark.sql import SparkSession
 
 from normalize import LocalKafka, TableOptions, Verify
 from normalize.checkpoint.status import checkpoint_status
-from normalize.verify.comparison import Comparison, Key, Scan
+from normalize.verify.chunk import Key
+from normalize.verify.comparison import Comparison, Scan
 from tests.support.databases import maxwell, new_tables
 from tests.support.resyncing import sync_name
 from tests.support.sinking import table_name

@@ -9,10 +9,10 @@ import pytest
 from capture.binlog import LogReader
 from capture.chunk import Chunk, read_chunks, rows_of
 from capture.errors import SchemaChangedError, ServerNotReadyError
+from capture.keys import KeyRange
 from capture.options import read_options
 from capture.server import LogPosition, Server, connect, run_query
 from capture.source import MySqlChangelog
-from capture.table import KeyRange
 from capture.tables import find_tables, read_tables
 from cdc_formats.errors import ArgumentError, SchemaError, StateVersionError
 from tests.support.servers.local_source import (

@@ -14,7 +14,8 @@ from cdc_formats import columns
 from cdc_formats.values.masks import NO_MASKS
 from normalize.core.arrow import arrow_type
 from normalize.verify.canonical import compared_column, converted, json_values, masked_column
-from normalize.verify.comparison import Key, Looks, Pair, RowsOfKey
+from normalize.verify.chunk import Key
+from normalize.verify.comparison import Looks, Pair, RowsOfKey
 from normalize.verify.verification import KINDS, Difference, Verification
 from tests.support.error_texts import error_test, text_test
 
