@@ -187,13 +187,14 @@ def decode(options: argparse.Namespace) -> None:
     """Measure pure Python decoding of each format on one core, as a changelog and for the stage."""
     count = min(options.messages, 100_000)
     history = list(events(count, options.keys))
-    for name, settings, write, schema, key in PRODUCERS:
-        messages = [write(*event) for event in history]
-        decoder = get_format(name, **settings).decoder(schema, unique_key=[key])
-        label = f"{name} {settings.get('value_format', '')}".strip()
+    for producer in PRODUCERS:
+        messages = [producer.write(*event) for event in history]
+        decoder = get_format(producer.format, **producer.options).decoder(
+            producer.schema, unique_key=[producer.key]
+        )
         for what, run in (("changelog", decoder.decode), ("stage", decoder.upserts)):
             report(
-                f"decode {label}, {what}",
+                f"decode {producer.label}, {what}",
                 count,
                 timed(
                     lambda run=run, messages=messages: [

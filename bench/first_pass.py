@@ -41,12 +41,11 @@ def first_pass(options: argparse.Namespace) -> None:
             if source is None:
                 continue
             records = list(batches(source, messages))
-            label = f"{producer.format} {producer.options.get('value_format', '')}".strip()
             shown = [
                 f"{name} {seconds / count * 1e6:5.2f} µs"
                 for name, seconds in _fastest(source, records, options.runs).items()
             ]
-            print(f"first pass {label:24} {settings:8} {', '.join(shown)}", flush=True)
+            print(f"first pass {producer.label:24} {settings:8} {', '.join(shown)}", flush=True)
 
 
 def plan_of(producer: Producer, settings: str, key_groups: int) -> DecodePlan | None:

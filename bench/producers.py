@@ -190,6 +190,85 @@ def cockroachdb_json(number: int, before: Row | None, after: Row | None) -> tupl
     return b"[%d]" % (after or before or ())[0], json_bytes(value)
 
 
+def ticdc_simple_json(number: int, before: Row | None, after: Row | None) -> tuple[None, bytes]:
+    """Return a message of TiCDC's simple protocol."""
+    what, _ = _what(before, after, ("INSERT", "UPDATE", "DELETE"))
+    where = {"version": 1, "database": "shop", "table": "customers", "tableID": 148, "type": what}
+    times = {"commitTs": (_MILLIS + number) << 18, "buildTs": _MILLIS + number + 200}
+    images = {
+        name: _texts(row) for name, row in (("data", after), ("old", before)) if row is not None
+    }
+    return None, json_bytes({**where, **times, "schemaVersion": 447984074911121426, **images})
+
+
+_SQL_SERVER_TYPES = dict(
+    zip(
+        NAMES,
+        (
+            "bigint",
+            "nvarchar(60)",
+            "nvarchar(80)",
+            "nvarchar(30)",
+            "decimal(12,2)",
+            "int",
+            "datetime2(3)",
+            "bit",
+        ),
+        strict=True,
+    )
+)
+
+
+def sqlserver_ces_json(number: int, before: Row | None, after: Row | None) -> tuple[None, bytes]:
+    """Return SQL Server's event with all columns: JSON in two levels of text."""
+    what, row = _what(before, after, ("INS", "UPD", "DEL"))
+    columns = [
+        {"name": name, "type": of, "index": index}
+        for index, (name, of) in enumerate(_SQL_SERVER_TYPES.items())
+    ]
+    key = [{"columnname": "id", "value": str(row[0])}]
+    names = {"db": "shop", "schema": "dbo", "tbl": "customers"}
+    data = {
+        "eventsource": {**names, "cols": columns, "pkkey": key},
+        "eventrow": {
+            "old": json_text(_texts(before) if before else {}),
+            "current": json_text(_texts(after) if after else {}),
+        },
+    }
+    event = {
+        "specversion": "1.0",
+        "type": "com.microsoft.SQL.CES.DML.V1",
+        "source": "/",
+        "id": f"d43f09a0-d13b-4902-86d3-{number:012d}",
+        "logicalid": f"9c8d1bf2-756a-c15f-4d2e-a2d57d3f9dbf:{number:020X}:00000000000000000001",
+        "time": "2023-11-14T22:13:20.713Z",
+        "datacontenttype": "application/json",
+        "operation": what,
+        "segmentindex": 0,
+        "finalsegment": True,
+    }
+    return None, json_bytes({**event, "data": json_text(data)})
+
+
+def sequin_json(number: int, before: Row | None, after: Row | None) -> tuple[bytes, bytes]:
+    """Return Sequin's message, which op-json reads, with the columns that an update changed."""
+    what, row = _what(before, after, ("insert", "update", "delete"))
+    changes = {"changes": _changed(_image(before), _image(after))} if before and after else {}
+    where = {"table_schema": "public", "table_name": "customers"}
+    position = {"commit_lsn": _MILLIS + number, "commit_idx": 0}
+    return _key(row), json_bytes(
+        {"record": _image(row), **changes, "action": what, "metadata": {**where, **position}}
+    )
+
+
+def cockroachdb_bare(number: int, before: Row | None, after: Row | None) -> tuple[bytes, bytes]:
+    """Return CockroachDB's message with envelope=bare; a delete is a row of NULLs."""
+    key = (after or before or ())[0]
+    row = _image(after) if after else {**dict.fromkeys(NAMES), "id": key}
+    clock = {"__crdb__": {"updated": f"{_MILLIS + number}000000.0000000000"}}
+    return b"[%d]" % key, json_bytes({**row, **clock})
+
+
 def upsert_json(number: int, before: Row | None, after: Row | None) -> tuple[bytes, bytes | None]:
     """Return the newest row by key as JSON."""
     return _key(after or before or ()), after and json_bytes(_image(after))
@@ -342,15 +421,33 @@ def debezium_mongodb_json(
 
 
 class Producer(NamedTuple):
-    """A format, its messages' options, the function that encodes them, their columns and key."""
+    """A format, its messages' options, the function that encodes them, their columns and key.
+
+    `variant` names the messages where a format has several.
+    """
 
     format: str
     options: dict[str, Any]
     write: Write
     schema: str = SCHEMA
     key: str = "id"
+    variant: str = ""
+
+    @property
+    def label(self) -> str:
+        """The format and the variant."""
+        return f"{self.format} {self.variant}".strip()
 
 
+_OF_SEQUIN = {
+    "op_field": "action",
+    "row_field": "record",
+    "before_field": "changes",
+    "before_columns": "changed",
+    "position_field": "metadata.commit_lsn",
+    "position_index_field": "metadata.commit_idx",
+    "codes": {"insert": "+I", "update": "+U", "delete": "-D"},
+}
 _DOCUMENTS = SCHEMA.replace("id BIGINT", "_id BIGINT").replace("TIMESTAMP_NTZ(3)", "TIMESTAMP(3)")
 
 PRODUCERS = (
@@ -370,6 +467,19 @@ PRODUCERS = (
     Producer("ogg-json", {}, ogg_json),
     Producer("changelog-json", {}, changelog_json),
     Producer("cockroachdb-json", {}, cockroachdb_json),
+    # Only a column that is never null tells a delete from a row.
+    Producer(
+        "cockroachdb-json",
+        {},
+        cockroachdb_bare,
+        SCHEMA.replace("name STRING", "name STRING NOT NULL"),
+        variant="bare",
+    ),
+    Producer("ticdc-simple-json", {}, ticdc_simple_json),
+    Producer("sqlserver-ces-json", {}, sqlserver_ces_json),
+    Producer("op-json", _OF_SEQUIN, sequin_json),
     Producer("upsert-kafka", {}, upsert_json),
-    Producer("upsert-kafka", {"key_format": "csv", "value_format": "csv"}, upsert_csv),
+    Producer(
+        "upsert-kafka", {"key_format": "csv", "value_format": "csv"}, upsert_csv, variant="csv"
+    ),
 )

@@ -39,13 +39,16 @@ def pairs(texts: Sequence[str], option: str) -> dict[str, str]:
     >>> pairs(["security.protocol=SASL_SSL", "sasl.username=orders=1"], "-X")
     {'security.protocol': 'SASL_SSL', 'sasl.username': 'orders=1'}
     """
-    values = {}
-    for text in texts:
-        name, equals, value = text.partition("=")
-        if not equals or not name.strip():
-            raise typer.BadParameter(f"{option} requires name=value")
-        values[name.strip()] = from_environment(name.strip(), value.strip())
-    return values
+    refusal = typer.BadParameter(f"{option} requires name=value")
+    return dict(_named_value(text, refusal) for text in texts)
+
+
+def _named_value(text: str, refusal: Exception) -> tuple[str, str]:
+    """Return the name and the value of ``name=value``; raise `refusal` for other text."""
+    name, equals, value = map(str.strip, text.partition("="))
+    if not equals or not name:
+        raise refusal
+    return name, from_environment(name, value)
 
 
 def names(text: str) -> tuple[str, ...]:
@@ -302,11 +305,10 @@ def _file(path: Path) -> dict[str, str]:
         raise FileError(
             f"the Kafka client's properties cannot be read from {path}: {reason}"
         ) from None
-    values = {}
-    for number, line in enumerate(map(str.strip, lines), 1):
-        if line and not line.startswith("#"):
-            name, equals, value = line.partition("=")
-            if not equals or not name.strip():
-                raise ArgumentError(f"line {number} of {path} is not a property: write name=value")
-            values[name.strip()] = from_environment(name.strip(), value.strip())
-    return values
+    return dict(
+        _named_value(
+            line, ArgumentError(f"line {number} of {path} is not a property: write name=value")
+        )
+        for number, line in enumerate(map(str.strip, lines), 1)
+        if line and not line.startswith("#")
+    )

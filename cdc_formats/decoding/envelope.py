@@ -421,6 +421,9 @@ class Framing:
     row_reader : callable or None
         From the msgspec struct of a row to the reader of messages that are not JSON; only without
         `Envelope.after`.
+    unwrap : callable or None
+        From a record's value to its message in JSON; None: the value is the message. It may raise a
+        DecodeError.
     """
 
     block: tuple[str, ...] = ()
@@ -430,6 +433,7 @@ class Framing:
     header: str = ""
     writer_schema: Callable[[bytes], Any] | None = None
     row_reader: Callable[[Any], BatchReader] | None = None
+    unwrap: Callable[[bytes], bytes] | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -549,6 +553,7 @@ class Envelope:
         """
         return bool(self.after) and not (
             self.framing.frame
+            or self.framing.unwrap is not None
             or self.keys.shape is not None
             or self.operation_header
             or self.images.before_prefix

@@ -84,9 +84,11 @@ class ScalarReader:
                 of | None if name else None
                 for name, of in ((envelope.after, rows.shape), (self.before, before))
             )
-            return json_reader(
+            read = json_reader(
                 envelope.struct(envelope.fields, after, before), spelled=rows.spelled
             )
+            unwrap = envelope.framing.unwrap
+            return read if unwrap is None else lambda value: read(unwrap(value))
 
         whole = reader(rows.shape)
         if not (self.keyed and envelope.after and self.before) or self.changed_only:

@@ -55,12 +55,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, ClassVar
 
 import msgspec
 
-from cdc_formats.decoding.envelope import Codes, Envelope, RowKeys, text
+from cdc_formats.decoding.envelope import Codes, Envelope, Framing, RowKeys, text
 from cdc_formats.decoding.rows import RowConverter, row_struct
 from cdc_formats.decoding.scalar_reader import ScalarReader
 from cdc_formats.errors import DecodeError, MalformedMessageError, MissingFieldError, SchemaError
@@ -135,6 +135,7 @@ class CockroachdbJson(ZonedFormat):
             after="after",
             deleted="after",
             attributes={name: (name, None) for name in ("updated", "topic")},
+            framing=Framing(unwrap=partial(_wrapped, rows)),
             keys=RowKeys(
                 shape=row_struct(
                     key,
@@ -197,7 +198,7 @@ def _require_after(message: Any, kind: RowKind | Ignored | None) -> None:
 
 def _wrapped(rows: RowConverter, value: bytes) -> bytes:
     """Return the wrapped message of a bare one, and any other message as it is."""
-    row = read_members(value)
+    row = read_members(value) if b'"__crdb__"' in bytes(value) else {}
     if "__crdb__" not in row:
         return value
     meta = read_part(read_members, bytes(row.pop("__crdb__")), "$.__crdb__")
@@ -222,9 +223,7 @@ class _Reader(ScalarReader):
     ) -> Sequence[Event] | Ignored:
         if value is None:
             return Ignored.TOMBSTONE
-        message = self.message(
-            _wrapped(self.rows, value) if b'"__crdb__"' in bytes(value) else value
-        )
+        message = self.message(value)
         if message.after is None:
             # The key of a sample's message has no names.
             return (

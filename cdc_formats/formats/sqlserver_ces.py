@@ -57,14 +57,15 @@ import msgspec
 from cdc_formats.decoding.envelope import (
     Columnar,
     Envelope,
+    Framing,
     Images,
     fields_struct,
     member,
+    narrowed,
     text,
     timestamp,
 )
 from cdc_formats.decoding.rows import RowConverter
-from cdc_formats.decoding.scalar_reader import ScalarReader
 from cdc_formats.errors import (
     MalformedMessageError,
     MissingBeforeImageError,
@@ -80,17 +81,42 @@ from cdc_formats.events import (
     Event,
     Ignored,
     Position,
-    Reader,
     RowKind,
 )
-from cdc_formats.format import FilteredFormat, MetadataColumn, table_filter
-from cdc_formats.values.json_reader import json_bytes, read_json, read_members, read_part
+from cdc_formats.format import FilteredFormat, MetadataColumn
+from cdc_formats.values.json_reader import (
+    json_bytes,
+    json_reader,
+    read_json,
+    read_members,
+    read_part,
+)
 from cdc_formats.values.schema import Column, Handling, leaves
 
 TYPE = "com.microsoft.SQL.CES.DML.V1"
 _LEAST_CUT = 999_000
 """A value of more than 1 MB is cut to 1 MB; whether that is 10^6 bytes is not said."""
 _LOGICAL_ID = re.compile(".*:([0-9A-Fa-f]{16})([0-9A-Fa-f]{4}):([0-9]{1,20})")
+_KEPT = ("type", "operation", "logicalid", "time")
+"""The fields that a message keeps when its text is unwrapped."""
+_read_event: Callable[[bytes], Any] = json_reader(
+    narrowed(
+        fields_struct(f"{' '.join(_KEPT)} segmentindex finalsegment splittotalcnt data"),
+        {"data": str | None},
+    ),
+    spelled=True,
+)
+_Texts = narrowed(fields_struct("old current"), {"old": str | None, "current": str | None})
+_read_data: Callable[[bytes], Any] = json_reader(
+    msgspec.defstruct(
+        "Data",
+        [
+            ("eventsource", dict[str, msgspec.Raw], msgspec.field(default_factory=dict)),
+            ("eventrow", _Texts, msgspec.field(default_factory=_Texts)),
+        ],
+        gc=False,
+    )
+)
 _Source, _Images = fields_struct("db schema tbl cols"), fields_struct("old current")
 _Data = msgspec.defstruct(
     "Data",
@@ -103,7 +129,7 @@ _Data = msgspec.defstruct(
 _Message = msgspec.defstruct(
     "Message",
     [("data", _Data, msgspec.field(default_factory=_Data))],
-    bases=(fields_struct("type operation logicalid time"),),
+    bases=(fields_struct(f"{' '.join(_KEPT)} may_be_cut"),),
     gc=False,
 )
 
@@ -155,10 +181,6 @@ class SqlserverCesJson(FilteredFormat):
                     f"{self.identifier} writes bytes: declare STRING"
                 )
 
-    def reader(self, rows: RowConverter, *, keyed: bool = False) -> Reader:
-        """Return the reader of one table's records."""
-        return _Reader(self.envelope(rows), rows, table_filter(self), keyed=keyed)
-
     def envelope(
         self, rows: RowConverter, metadata: Sequence[str] = (), *, positions: bool = False
     ) -> Envelope:
@@ -173,7 +195,12 @@ class SqlserverCesJson(FilteredFormat):
             deleted="data.eventrow.old",
             images=Images(remedy="Set @include_old_values = 1"),
             adjust=partial(_require_values, rows),
-            columnar=Columnar(possible=False),
+            attributes={
+                name: (f"data.eventsource.{field}", None)
+                for name, field in (("database", "db"), ("schema", "schema"), ("table", "tbl"))
+            },
+            framing=Framing(unwrap=unwrapped),
+            columnar=Columnar(plain={"type": (TYPE,), "may_be_cut": (False,)}),
         )
 
     def position(self, message: Any) -> Position | None:
@@ -193,18 +220,11 @@ class SqlserverCesJson(FilteredFormat):
         return Position("", int(parts[1], 16), int(parts[2], 16) << 48 | int(parts[3]), None)
 
 
-class _Reader(ScalarReader):
-    """Reads the records of one table, whose texts in JSON are parts of the message."""
-
-    def _message_reader(self) -> Callable[[bytes], Any]:
-        read = super()._message_reader()
-        return lambda value: read(unwrapped(value))
-
-
 def unwrapped(value: bytes) -> bytes:
     """Return an event whose ``data``, ``old`` and ``current`` are objects, not their text.
 
-    The row has the columns of ``pkkey``, too.
+    The row has the columns of ``pkkey``, too. The field ``may_be_cut`` says whether the event is large
+    enough for a value that SQL Server cuts.
 
     Raises
     ------
@@ -213,29 +233,40 @@ def unwrapped(value: bytes) -> bytes:
     PartialImageError
         When the event was split.
     """
-    event = read_members(value)
+    event = _read_event(value)
     if (
-        _value(event, "finalsegment") is False
-        or _value(event, "segmentindex") not in (None, 0, 1)
-        or _value(event, "splittotalcnt") not in (None, 0, 1)
+        event.finalsegment is False
+        or event.segmentindex not in (None, 0, 1)
+        or event.splittotalcnt not in (None, 0, 1)
     ):
         raise PartialImageError(
             "SQL Server split the event: raise @max_message_size_kb of the stream group",
             "$.segmentindex",
         )
-    data = _of_text(event.get("data"), "$.data")
-    source, row = (
-        read_part(read_members, bytes(data.get(name, b"{}")), f"$.data.{name}")
-        for name in ("eventsource", "eventrow")
-    )
+    data = _of_text(_read_data, event.data, "$.data")
     old, current = (
-        _of_text(row.get(name), f"$.data.eventrow.{name}") for name in ("old", "current")
+        _of_text(read_members, getattr(data.eventrow, name), f"$.data.eventrow.{name}")
+        for name in ("old", "current")
     )
-    keys, is_delete = _value(source, "pkkey"), _value(event, "operation") == "DEL"
+    keys, is_delete = _value(data.eventsource, "pkkey"), event.operation == "DEL"
     if is_delete or current:
         _add_key(old if is_delete else current, keys if isinstance(keys, list) else [])
-    images = {"old": old or None, "current": current or None}
-    return json_bytes({**event, "data": {"eventsource": source, "eventrow": images}})
+    return json_bytes(
+        {
+            **{name: getattr(event, name) for name in _KEPT},
+            # A character has four bytes at most.
+            "may_be_cut": 4 * len(event.data or "") >= _LEAST_CUT,
+            "data": {
+                "eventsource": data.eventsource,
+                "eventrow": {"old": old or None, "current": current or None},
+            },
+        }
+    )
+
+
+def _of_text(read: Callable[[bytes], Any], text: str | None, path: str) -> Any:
+    """Return what is read from an object that is JSON as text; null is an empty one."""
+    return read_part(read, (text or "{}").encode("utf-8", "surrogatepass"), path)
 
 
 def _value(members: Mapping[str, Any], name: str) -> Any:
@@ -256,14 +287,6 @@ def _add_key(image: dict[str, Any], keys: Sequence[Any]) -> None:
             "$.data.eventsource.pkkey",
         )
     image.update({name: part for name, part in parts.items() if name not in image})
-
-
-def _of_text(raw: Any, path: str) -> dict[str, Any]:
-    """Return the members of an object that is JSON as text; empty for null."""
-    value = None if raw is None else read_json(bytes(raw))
-    if value is None or isinstance(value, str):
-        return read_part(read_members, (value or "{}").encode("utf-8", "surrogatepass"), path)
-    raise MalformedMessageError("expected JSON as text", path)
 
 
 def _require_type(message: Any, kind: RowKind | Ignored | None) -> None:

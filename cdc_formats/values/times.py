@@ -37,6 +37,7 @@ _LEAST_DAY, _MOST_DAY = date.min.toordinal() - _EPOCH_DAY, date.max.toordinal() 
 LEAST_STAMP, MOST_STAMP = _LEAST_DAY * DAY_MICROS, (_MOST_DAY + 1) * DAY_MICROS - 1
 _TEXT_ONLY = "this format writes dates and times as text"
 # MySQL's TIME is from -838:59:59 to 838:59:59.
+_YEARS = ", years 1 to 9999"
 _DURATION_REMEDY = ": a TIME is within 24 hours, declare INTERVAL DAY TO SECOND or STRING"
 
 
@@ -44,11 +45,19 @@ def _micros(fraction: str | None) -> int:
     return int(fraction[:6].ljust(6, "0")) if fraction else 0
 
 
+def _within(
+    sql_type: SqlType, value: Any, number: int, least: int, most: int, hint: str = ""
+) -> int:
+    """Return a value's number; raise the error of the value if the number is out of its range."""
+    if least <= number <= most:
+        return number
+    raise refuse(sql_type, value, f"out of its range{hint}")
+
+
 def _ranged(sql_type: SqlType, least: int, most: int, write: Converter | None) -> Converter:
     def convert(value: int) -> Any:
-        if least <= value <= most:
-            return value if write is None else write(value)
-        raise refuse(sql_type, value, "out of its range")
+        number = _within(sql_type, value, value, least, most)
+        return number if write is None else write(number)
 
     return convert
 
@@ -114,15 +123,12 @@ def epoch_unit(sql_type: SqlType, handling: Handling) -> tuple[str, str]:
 def _epoch(sql_type: SqlType, handling: Handling, least: int, most: int) -> Callable[[Any], int]:
     unit, reason = epoch_unit(sql_type, handling)
     times, by = MICROS_PER_UNIT.get(unit, (0, 1))
-    remedy = _DURATION_REMEDY if sql_type.name == "TIME" else ""
+    hint = f" (in {unit}){_DURATION_REMEDY if sql_type.name == 'TIME' else ''}"
 
     def convert(value: Any) -> int:
         if type(value) is not int or not unit:
             raise refuse(sql_type, value, reason if type(value) is int else "")
-        micros = value * times // by
-        if least <= micros <= most:
-            return micros
-        raise refuse(sql_type, value, f"out of its range (in {unit}){remedy}")
+        return _within(sql_type, value, value * times // by, least, most, hint)
 
     return convert
 
@@ -200,10 +206,8 @@ def _duration_of(sql_type: SqlType, value: Any) -> int:
         raise refuse(sql_type, value, "a month has no length: declare STRING")
     # A fraction is cut towards zero, as in text: a negative duration has negative parts.
     total = (((days * 24 + hours) * 60 + minutes) * 60 + seconds) * 10**9 + nanos
-    micros = abs(total) // 1000
-    if micros < 2**63:
-        return -micros if total < 0 else micros
-    raise refuse(sql_type, value, "out of its range")
+    micros = _within(sql_type, value, abs(total) // 1000, 0, 2**63 - 1)
+    return -micros if total < 0 else micros
 
 
 def _time_of_parts(sql_type: SqlType, value: Any) -> int:
@@ -211,9 +215,7 @@ def _time_of_parts(sql_type: SqlType, value: Any) -> int:
         return _clock_of(sql_type, value, _parts(sql_type, value, _CLOCK_PARTS))
     # MySQL's TIME is a duration.
     micros = _duration_of(sql_type, value)
-    if 0 <= micros < DAY_MICROS:
-        return micros
-    raise refuse(sql_type, value, f"out of its range{_DURATION_REMEDY}")
+    return _within(sql_type, value, micros, 0, DAY_MICROS - 1, _DURATION_REMEDY)
 
 
 def _stamp_of_parts(sql_type: SqlType, value: Any, to_utc: Callable[[int], int]) -> int:
@@ -225,9 +227,7 @@ def _stamp_of_parts(sql_type: SqlType, value: Any, to_utc: Callable[[int], int])
             raise refuse(sql_type, value, "it has a time zone: declare TIMESTAMP")
         return micros
     micros = micros - offset * 1_000_000 if type(offset) is int else to_utc(micros)
-    if LEAST_STAMP <= micros <= MOST_STAMP:
-        return micros
-    raise refuse(sql_type, value, "out of its range, years 1 to 9999")
+    return _within(sql_type, value, micros, LEAST_STAMP, MOST_STAMP, _YEARS)
 
 
 # --------------------------------------------------------------------------------------------------
@@ -259,9 +259,7 @@ def _date_converter(sql_type: SqlType, handling: Handling) -> Converter:
         # In most of Debezium's modes a date is a number of days, so this needs no
         # declaration.
         if type(value) is int and handling.time != "text":
-            if _LEAST_DAY <= value <= _MOST_DAY:
-                return value
-            raise refuse(sql_type, value, "out of its range, years 1 to 9999")
+            return _within(sql_type, value, value, _LEAST_DAY, _MOST_DAY, _YEARS)
         raise refuse(sql_type, value, _TEXT_ONLY if type(value) is int else "")
 
     return convert
@@ -425,9 +423,7 @@ def _timestamp_converter(sql_type: SqlType, handling: Handling) -> Converter:
             raise
         except ValueError:
             raise refuse(sql_type, value, "expected yyyy-MM-dd HH:mm:ss[.fraction][zone]") from None
-        if LEAST_STAMP <= micros <= MOST_STAMP:
-            return micros
-        raise refuse(sql_type, value, "out of its range, years 1 to 9999")
+        return _within(sql_type, value, micros, LEAST_STAMP, MOST_STAMP, _YEARS)
 
     return convert
 

@@ -253,10 +253,12 @@ def _row_faults(name: str, group: Sequence[Reading], reader: AnyColumns) -> Iter
 
 
 def _rows(group: Sequence[Reading]) -> Iterator[tuple[SampledRecord, Any, Mapping[str, Any]]]:
-    for each in group:
-        for event in each.events:
-            if isinstance(event.after, Mapping):
-                yield each.record, event.message, event.after
+    return (
+        (each.record, event.message, event.after)
+        for each in group
+        for event in each.events
+        if isinstance(event.after, Mapping)
+    )
 
 
 def _cut_values(name: str, group: Sequence[Reading]) -> Iterator[_Shown]:

@@ -1,8 +1,8 @@
 """Profiles the records of a sample, after it has detected their format: `profile_records`.
 
-The ``from_kafka_changelog`` call for a table; what is unknown becomes a comment, never a guess.
-
-Encodings set by the producer's configuration: schema blocks, decimals, times, nulls, images.
+A profile has the ``from_kafka_changelog`` call for each table; what is unknown becomes a comment, never
+a guess. It also names the encodings that the producer's configuration sets: schema blocks, decimals,
+times, nulls, images.
 """
 
 from __future__ import annotations

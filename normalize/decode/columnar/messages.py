@@ -80,6 +80,12 @@ def names_reader(format: MessageFormat, envelope: Envelope, names: Sequence[str]
     return read if len(fields) > 1 else lambda message: (read(message),)
 
 
+def unwrapping(envelope: Envelope, read: BatchReader) -> BatchReader:
+    """Return `read` for the messages in records' values, which an envelope may unwrap."""
+    unwrap = envelope.framing.unwrap
+    return read if unwrap is None else lambda values: read(read_each(unwrap, values)[0])
+
+
 class TableMatcher:
     """Compares the tables of messages with the format's filter.
 
@@ -160,7 +166,7 @@ class Encoding:
         elif envelope.framing.row_reader is not None:
             self.read = envelope.framing.row_reader(image)
         else:
-            self.read = batch_reader(shape, spelled=rows.spelled)
+            self.read = unwrapping(envelope, batch_reader(shape, spelled=rows.spelled))
         self.read_befores = _reader_of_befores(envelope, rows)
         self.read_lacking = _reader_of_lacking(envelope, rows, whole=whole)
         indices = (
@@ -265,7 +271,7 @@ class MessageReader:
         matcher: TableMatcher | None,
     ) -> None:
         self.envelope, self.encodings, self.matcher = envelope, encodings, matcher
-        self.read_fields = batch_reader(envelope.strict_fields)
+        self.read_fields = unwrapping(envelope, batch_reader(envelope.strict_fields))
         self.reads_tombstones = (
             plan.format.traits.reads_tombstones or Ignored.TOMBSTONE in plan.handled_reasons
         )

@@ -456,12 +456,20 @@ def of_name(identifier: str, name: str) -> list[Record]:
         "op-json": [{"op": op, **row} for op in "ID"],
         "cockroachdb-json": [{"after": after} for after in (row, None)],
         "ticdc-simple-json": [{"type": "INSERT", "data": row}, {"type": "DELETE", "old": row}],
+        "sqlserver-ces-json": [of_sql_server("INS", {}, row), of_sql_server("DEL", row, {})],
     }
     if identifier in by_hand:
         return [(b"[1]", json.dumps(message).encode()) for message in by_hand[identifier]]
     columns = f"`{name}` INT NOT NULL, v STRING"
     encoder = get_format(identifier).encoder(columns, unique_key=[name])
     return [encoder.encode(kind, (1, "a")) for kind in (RowKind.INSERT, RowKind.DELETE)]
+
+
+def of_sql_server(operation: str, old: dict[str, Any], current: dict[str, Any]) -> dict[str, Any]:
+    """Return an event of SQL Server, with its rows as JSON in two levels of text."""
+    rows = {"old": json.dumps(old), "current": json.dumps(current)}
+    data = json.dumps({"eventsource": {}, "eventrow": rows})
+    return {"type": "com.microsoft.SQL.CES.DML.V1", "operation": operation, "data": data}
 
 
 EXCHANGING = source_of(
