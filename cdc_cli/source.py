@@ -22,7 +22,7 @@ from cdc_formats.values import times
 from .terminal import print_message, status_line
 
 if TYPE_CHECKING:
-    from normalize.verify.database_table import DatabaseColumn
+    from normalize.verify.chunk import DatabaseColumn
 
 _MODES = {
     "decimal_handling_mode": "precise",

@@ -40,6 +40,8 @@ class DatabaseColumn:
     name : str
     kind : str
         The database's type without a size.
+    full : str
+        The type with its size.
     selected : str
         The SQL expression that selects it.
     spark_type : str
@@ -47,6 +49,7 @@ class DatabaseColumn:
 
     name: str
     kind: str
+    full: str
     selected: str
     spark_type: str
 

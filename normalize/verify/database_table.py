@@ -226,22 +226,22 @@ class DatabaseTable:
 def _postgres_column(quoted: str, name: str, kind: str, full: str) -> DatabaseColumn:
     decimal = re.fullmatch(r"numeric\((\d+),(\d+)\)", full)
     if decimal and int(decimal[2]) <= int(decimal[1]) <= 38:
-        return DatabaseColumn(name, kind, quoted, f"DECIMAL({decimal[1]},{decimal[2]})")
+        return DatabaseColumn(name, kind, full, quoted, f"DECIMAL({decimal[1]},{decimal[2]})")
     selected, spark_type = _POSTGRES_TYPES.get(kind, ("CAST({0} AS text)", "STRING"))
-    return DatabaseColumn(name, kind, selected.format(quoted), spark_type)
+    return DatabaseColumn(name, kind, full, selected.format(quoted), spark_type)
 
 
 def mysql_column(quoted: str, name: str, kind: str, full: str) -> DatabaseColumn:
     """Return a column of MySQL or MariaDB; `quoted` is its name in SQL."""
     decimal = re.match(r"decimal\((\d+),(\d+)\)", full)
     if decimal and int(decimal[1]) <= 38:
-        return DatabaseColumn(name, kind, quoted, f"DECIMAL({decimal[1]},{decimal[2]})")
+        return DatabaseColumn(name, kind, full, quoted, f"DECIMAL({decimal[1]},{decimal[2]})")
     selected, spark_type = _MYSQL_TYPES.get(kind, ("CAST({0} AS CHAR)", "STRING"))
     if kind == "bit" and full != "bit(1)":
         selected, spark_type = "CAST({0} AS BINARY)", "BINARY"  # as the capture reads it
     if "unsigned" in full and spark_type == "BIGINT":
         selected, spark_type = "CAST({0} AS UNSIGNED)", "DECIMAL(20,0)"
-    return DatabaseColumn(name, kind, selected.format(quoted), spark_type)
+    return DatabaseColumn(name, kind, full, selected.format(quoted), spark_type)
 
 
 # --------------------------------------------------------------------------------------------------
