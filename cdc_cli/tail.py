@@ -21,7 +21,7 @@ from cdc_formats.errors import (
     MissingBeforeImageError,
     PartialImageError,
 )
-from cdc_formats.events import SHORT_STRINGS, Change, Ignored, RowKind
+from cdc_formats.events import SHORT_STRINGS, Ignored, RowKind
 from cdc_formats.fold import FoldedTable
 from cdc_formats.topics.sampler import SampledRecord
 from cdc_formats.values.schema import Column
@@ -231,7 +231,7 @@ class RowPrinter:
                 for record in batch:
                     rows = [each for each in changelog.rows(record) if self.is_shown(each[1])]
                     rows = rows[: self.left]
-                    changelog.seen(rows)
+                    changelog.kinds.update(kind for kind, _ in rows)
                     self.pending += [(record, kind, row) for kind, row in rows]
                     if self.left is not None:
                         self.left -= len(rows)
@@ -293,6 +293,13 @@ class Changelog:
     print_message : callable
         Prints a text in a rich style.
 
+    Attributes
+    ----------
+    counts : Counter
+        The numbers of records, of ignored ones by their reason, and of corrupt ones by their error.
+    kinds : Counter
+        The numbers of rows that were shown, by their kind.
+
     Raises
     ------
     SchemaError, FormatOptionError, ArgumentError
@@ -349,10 +356,6 @@ class Changelog:
             return []
         return rows
 
-    def seen(self, rows: Rows) -> None:
-        """Count rows that were shown."""
-        self.kinds.update(kind for kind, _ in rows)
-
     def summary(self) -> str:
         """Return the counts as one line."""
         kinds = ", ".join(
@@ -393,17 +396,17 @@ def decode_of(table: TopicSchema, *, normalize: bool) -> Decode:
         raise ArgumentError("rows cannot be normalised without a primary key: pass --primary-key")
     decoder = table.format.decoder(table.columns, unique_key=table.primary_key)
     changes_of: Callable[..., Any] = decoder.upserts if normalize else decoder.decode
-    rows_of: Callable[..., Rows] = FoldedTable().apply if normalize else _rows_of
+    rows_of: Callable[..., Rows] = (
+        FoldedTable().apply
+        if normalize
+        else lambda changes: [(change.kind, change.row) for change in changes]
+    )
 
     def decode(record: SampledRecord) -> Rows | Ignored:
         changes = changes_of(record.key, record.value, record.headers)
         return changes if isinstance(changes, Ignored) else rows_of(changes)
 
     return decode
-
-
-def _rows_of(changes: list[Change]) -> Rows:
-    return [(change.kind, change.row) for change in changes]
 
 
 def several_decoded(tables: SeveralTables, *, normalize: bool) -> Decode:

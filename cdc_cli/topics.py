@@ -13,6 +13,7 @@ import typer
 from cdc_formats.errors import SampleError
 from cdc_formats.topics.client import KafkaReader
 from cdc_formats.topics.kafka import profile_topic
+from cdc_formats.topics.profile.terminal import shortened
 from cdc_formats.topics.sampler import FRAMED
 from cdc_formats.values.json_reader import json_bytes
 
@@ -38,7 +39,6 @@ from .topic import SAMPLE, check_topic
 
 _HEADS = ("topic", "partitions", "records", "format", "tables")
 _INTERNAL = "__"
-_MOST_TABLES = 3
 
 
 def topics(
@@ -108,18 +108,16 @@ def _summaries(broker: Connection, names: list[str], sample: int) -> Iterator[di
 def _cells(summary: dict[str, Any]) -> list[str]:
     if "error" in summary:
         return [summary["topic"], "", "", summary["error"], ""]
-    tables = summary["tables"]
     # The framing of most values needs a registry to be read.
     most = max(summary["values"], key=summary["values"].get, default="")
     unknown = f"{most}: see cdc profile" if most in FRAMED else "unknown"
-    more = f" and {len(tables) - _MOST_TABLES} more" if len(tables) > _MOST_TABLES else ""
     return [
         summary["topic"],
         f"{summary['partitions']:,}",
         f"{summary['records']:,}",
         (summary["format"] or (unknown if summary["records"] else "empty"))
         + "?" * summary["is_guess"],
-        ", ".join(tables[:_MOST_TABLES]) + more,
+        shortened(summary["tables"]),
     ]
 
 

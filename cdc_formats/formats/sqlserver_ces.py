@@ -79,9 +79,7 @@ from cdc_formats.events import (
     INSERT,
     UPDATE_AFTER,
     Event,
-    Ignored,
     Position,
-    RowKind,
 )
 from cdc_formats.format import FilteredFormat, MetadataColumn
 from cdc_formats.values.json_reader import (
@@ -97,11 +95,11 @@ TYPE = "com.microsoft.SQL.CES.DML.V1"
 _LEAST_CUT = 999_000
 """A value of more than 1 MB is cut to 1 MB; whether that is 10^6 bytes is not said."""
 _LOGICAL_ID = re.compile(".*:([0-9A-Fa-f]{16})([0-9A-Fa-f]{4}):([0-9]{1,20})")
-_KEPT = ("type", "operation", "logicalid", "time")
+_KEPT = ("operation", "logicalid", "time")
 """The fields that a message keeps when its text is unwrapped."""
 _read_event: Callable[[bytes], Any] = json_reader(
     narrowed(
-        fields_struct(f"{' '.join(_KEPT)} segmentindex finalsegment splittotalcnt data"),
+        fields_struct(f"{' '.join(_KEPT)} type segmentindex finalsegment splittotalcnt data"),
         {"data": str | None},
     ),
     spelled=True,
@@ -189,7 +187,6 @@ class SqlserverCesJson(FilteredFormat):
             fields=_Message,
             operation=("operation",),
             kinds={"INS": INSERT, "UPD": UPDATE_AFTER, "DEL": DELETE},
-            inspect=_require_type,
             after="data.eventrow.current",
             before="data.eventrow.old",
             deleted="data.eventrow.old",
@@ -200,7 +197,7 @@ class SqlserverCesJson(FilteredFormat):
                 for name, field in (("database", "db"), ("schema", "schema"), ("table", "tbl"))
             },
             framing=Framing(unwrap=unwrapped),
-            columnar=Columnar(plain={"type": (TYPE,), "may_be_cut": (False,)}),
+            columnar=Columnar(plain={"may_be_cut": (False,)}),
         )
 
     def position(self, message: Any) -> Position | None:
@@ -229,11 +226,15 @@ def unwrapped(value: bytes) -> bytes:
     Raises
     ------
     MalformedMessageError
-        When one of them is not JSON, or the row has another key than ``pkkey``.
+        When it is another event, one of them is not JSON, or the row has another key than ``pkkey``.
     PartialImageError
         When the event was split.
     """
     event = _read_event(value)
+    if event.type != TYPE:
+        raise MalformedMessageError(
+            f"`type` is not {TYPE}, the only event of SQL Server that is read", "$.type"
+        )
     if (
         event.finalsegment is False
         or event.segmentindex not in (None, 0, 1)
@@ -287,13 +288,6 @@ def _add_key(image: dict[str, Any], keys: Sequence[Any]) -> None:
             "$.data.eventsource.pkkey",
         )
     image.update({name: part for name, part in parts.items() if name not in image})
-
-
-def _require_type(message: Any, kind: RowKind | Ignored | None) -> None:
-    if message.type != TYPE:
-        raise MalformedMessageError(
-            f"`type` is not {TYPE}, the only event of SQL Server that is read", "$.type"
-        )
 
 
 def _require_values(

@@ -84,7 +84,6 @@ from cdc_formats.values import times
 # one. Formats of other packages are tried like the built-in ones.
 
 
-_MOST_SHOWN = 5
 _NEEDED_SHARE = 2  # at least one of two values must be understood
 
 
@@ -290,7 +289,7 @@ def _requirement(format: Format, records: Sequence[InspectedRecord]) -> str:
     is_glue = any(each.value.encoding == GLUE for each in records)
     url = "glue://eu-central-1" if is_glue else "https://..."
     return (
-        f"{len(ids)} of {len(records)} values name a schema of a registry (id {_first(ids)}): pass "
+        f"{len(ids)} of {len(records)} values name a schema of a registry (id {shortened(sorted(set(ids)))}): pass "
         f"url={url!r}, or -o url={url} to cdc"
     )
 
@@ -344,7 +343,7 @@ def _sentence(
     marked = sum(all(name in value.fields for name in marks) for value in values)
     ids = _schema_ids(values)
     if rows and ids:
-        return f"{rows} of {total} values are Avro with a registry schema: id {_first(ids)}"
+        return f"{rows} of {total} values are Avro with a registry schema: id {shortened(sorted(set(ids)))}"
     remarks = Counter(chain.from_iterable(each.remarks for each in evidence))
     sentences = [
         *([f"{marked} of {total} values have {listed(marks)}"] if marks else ()),
@@ -359,11 +358,6 @@ def _sentence(
 def _schema_ids(values: Iterable[Encoded]) -> list[str]:
     """Return the ids of values in Avro with a schema of a registry."""
     return [value.schema_id for value in values if value.encoding in FRAMED]
-
-
-def _first(names: Sequence[str]) -> str:
-    distinct = sorted(set(names))
-    return ", ".join(distinct[:_MOST_SHOWN]) + (", ..." if len(distinct) > _MOST_SHOWN else "")
 
 
 def listed(names: Sequence[str]) -> str:

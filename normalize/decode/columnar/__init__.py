@@ -179,8 +179,7 @@ class ColumnarDecoder:
         ):
             return None
         # A delete that has only a key is no row of a changelog.
-        has_rows = keyed or envelope.images.before_has != "some columns"
-        if not has_rows:
+        if not keyed and envelope.images.before_has == "some columns":
             return None
         return cls(
             plan,
