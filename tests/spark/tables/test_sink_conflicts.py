@@ -126,7 +126,8 @@ def test_a_table_that_the_session_read_before_its_files_were_removed(
             changelog(spark, "id INT, v INT", [("+U", value, value)]), sink.table, keys="id"
         )
     maintained = Maintained(spark, sink.table)
-    apply_batch(changelog(spark, "id INT, v INT", [("+U", 1, 2)]), sink.table, keys="id")
+    # A table of the session's catalogs is also known by its name alone.
+    apply_batch(changelog(spark, "id INT, v INT", [("+U", 1, 2)]), sink.sql_name, keys="id")
     maintained.rewrite()
     maintained.remove()
     assert maintained.has_only_its_files()
