@@ -7,7 +7,7 @@ import re
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import MISSING, fields
-from itertools import chain
+from itertools import chain, takewhile
 from textwrap import wrap
 from typing import Annotated, Any
 
@@ -157,11 +157,8 @@ def _rules(cls: type) -> str:
     """Return a module's docstring without the comparison with Flink and the sources at its end."""
     text = inspect.getdoc(sys.modules[cls.__module__]) or inspect.getdoc(cls) or ""
     paragraphs = re.split(r"\n\n(?=\S)", text)
-    end = next(
-        (index for index, each in enumerate(paragraphs) if each.startswith(_AFTER_THE_RULES)),
-        len(paragraphs),
-    )
-    return "\n\n".join(paragraphs[:end])
+    rules = takewhile(lambda each: not each.startswith(_AFTER_THE_RULES), paragraphs)
+    return "\n\n".join(rules)
 
 
 def _summary_or_none(identifier: str) -> dict[str, Any] | None:

@@ -33,13 +33,9 @@ def _enc_hook(value: Any) -> Any:
     raise NotImplementedError(f"no canonical value: {type(value)}")
 
 
-def _ext_hook(code: int, data: memoryview) -> Any:
-    return ABSENT
-
-
 pack = msgspec.msgpack.Encoder(enc_hook=_enc_hook).encode
 """Encodes a row or key (a tuple of canonical values)."""
-_unpack = msgspec.msgpack.Decoder(ext_hook=_ext_hook).decode
+_unpack = msgspec.msgpack.Decoder(ext_hook=lambda code, data: ABSENT).decode
 
 
 def unpack(row: bytes) -> list[Any]:

@@ -179,7 +179,9 @@ class _Fold:
             self._keep_last()
         self.suppressed = self._suppressed()
         folded = self.predecessors.fold(self.suppressed, self.stage.options.generate_update_before)
-        self._count()
+        self.counts["SUPPRESSED_EQUAL"] += int(self.suppressed.sum())
+        unknown = self.predecessors.deleted & ~self.predecessors.has_before & ~self.silent
+        self.counts["DELETES_OF_UNKNOWN_KEYS"] += int(unknown.sum())
         if not len(folded.kinds) and not self.expired.any() and not self.positions:
             return self.group
         indexes = self._stored_indexes(folded)
@@ -300,11 +302,6 @@ class _Fold:
 
     # ----------------------------------------------------------------------------------------------
     # after the fold
-
-    def _count(self) -> None:
-        self.counts["SUPPRESSED_EQUAL"] += int(self.suppressed.sum())
-        unknown = self.predecessors.deleted & ~self.predecessors.has_before & ~self.silent
-        self.counts["DELETES_OF_UNKNOWN_KEYS"] += int(unknown.sum())
 
     def _changelog(self, folded: FoldResult, rows: list[pa.Array]) -> pa.RecordBatch:
         shape, causes = self.stage.shape, pa.array(folded.causes)
