@@ -142,6 +142,35 @@ pub fn decode(plan: &Plan, columns: &mut [Column], batch: &Batch) -> Allocated<C
     Ok(changes)
 }
 
+/// In place of a number of rows: the message is in doubt.
+pub const IN_DOUBT: u8 = 2;
+
+/// Returns how many rows with new values each message has, none or one.
+pub fn row_counts(
+    fields: &Fields,
+    same: usize,
+    row: &RowFields,
+    batch: &Batch,
+) -> Allocated<Vec<u8>> {
+    let count = batch.offsets.len().saturating_sub(1);
+    let mut counts = vec![];
+    counts.try_reserve(count)?;
+    let mut message = Message::new(row.names.len(), same);
+    let is_ascii = batch.bytes.is_ascii();
+    for place in 0..count {
+        let read = batch.message(place, is_ascii).ok_or(Doubt).and_then(|(start, end)| {
+            message.read(&mut Scan::new(batch.bytes, start, end), fields, row)?;
+            match message.operation.ok_or(Doubt)? {
+                Operation::Delete | Operation::UpdateBefore => Ok(0),
+                _ if message.after.is_there => Ok(1),
+                _ => Err(Doubt),
+            }
+        });
+        counts.push(read.unwrap_or(IN_DOUBT));
+    }
+    Ok(counts)
+}
+
 /// Appends a message's change; returns whether it is a delete, and nothing if there is none.
 #[inline(always)]
 fn append(
@@ -276,6 +305,7 @@ mod tests {
             names: ["id", "name"].map(Name::new).to_vec(),
             raw: vec![false, false],
             null: vec![],
+            no_others: false,
         };
         let plan = Plan {
             message: message.unwrap(),
@@ -360,6 +390,30 @@ mod tests {
         let at = broken.iter().position(|byte| *byte == 0xc3).unwrap();
         let broken = [&broken[..at], &broken[at + 1..]].concat();
         assert_eq!(decoded(&[&broken]).doubtful, [0]);
+    }
+
+    #[test]
+    fn rows_are_counted_if_all_their_columns_are_known() {
+        let (Plan { message, row, .. }, _) = plan();
+        let row = RowFields { null: vec![b"empty".to_vec()], no_others: true, ..row };
+        let sound = format!(r#"{{"after":{{"id":1,"empty":null}},{SOURCE},"op":"c"}}"#);
+        let texts = [
+            sound.clone(),
+            format!(r#"{{"before":{{"id":1}},"after":null,{SOURCE},"op":"d"}}"#),
+            sound.replace("\"id\"", "\"other\""),
+            sound.replace("null", "1"),
+            sound.replace("\"c\"", "\"t\""),
+            format!(r#"{{"after":null,{SOURCE},"op":"c"}}"#),
+            sound[..20].to_string(),
+        ];
+        let mut offsets = vec![0];
+        for text in &texts {
+            offsets.push(offsets[offsets.len() - 1] + text.len() as i32);
+        }
+        let bytes = texts.concat();
+        let batch = Batch { bytes: bytes.as_bytes(), offsets: &offsets, nulls: &[] };
+        let counts = row_counts(&message, 1, &row, &batch).unwrap();
+        assert_eq!(counts, [1, 0, IN_DOUBT, IN_DOUBT, IN_DOUBT, IN_DOUBT, IN_DOUBT]);
     }
 
     #[test]

@@ -78,8 +78,10 @@ pub struct RowFields {
     pub names: Vec<Name>,
     /// Whether each is kept as it is written.
     pub raw: Vec<bool>,
-    /// Names whose value has to be null (`Images.missing_mark`).
+    /// Names whose value has to be null.
     pub null: Vec<Vec<u8>>,
+    /// Whether a row with another name is in doubt.
+    pub no_others: bool,
 }
 
 /// A row as it is written, by column.
@@ -258,7 +260,9 @@ fn read_object<'a>(
             }
             at
         };
-        let Some(at) = at else { return scan.skip(depth + 1) };
+        let Some(at) = at else {
+            return if fields.no_others { Err(Doubt) } else { scan.skip(depth + 1) };
+        };
         if row.tokens[at] != Token::Missing {
             return Err(Doubt);
         }

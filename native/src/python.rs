@@ -6,12 +6,12 @@ use pyo3::types::{PyBytes, PyDict, PyTuple};
 
 use crate::arrow::Texts;
 use crate::column::{Allocated, Column, DecimalText, Kind, Parts, Unit, bitmap, number_bytes};
-use crate::decode::{Batch, Changes, Plan, caught, decode};
+use crate::decode::{Batch, Changes, Plan, caught, decode, row_counts};
 use crate::message::{Constant, Field, Fields, Operation, RowFields};
 use crate::scan::Name;
 
 /// The number of this interface: `normalize.decode.columnar.native` uses no other one.
-const INTERFACE: u32 = 2;
+const INTERFACE: u32 = 3;
 
 /// Decodes the messages of one plan; it keeps nothing between two calls.
 #[pyclass(frozen, module = "normalize._native")]
@@ -42,6 +42,7 @@ impl Decoder {
             names: columns.iter().map(|(name, ..)| Name::new(name)).collect(),
             raw: vec![],
             null: null_names.into_iter().map(String::into_bytes).collect(),
+            no_others: false,
         };
         let columns = columns
             .into_iter()
@@ -83,14 +84,60 @@ impl Decoder {
             let mut columns: Vec<Column> = self.columns.iter().map(column).collect();
             decode(&self.plan, &mut columns, &batch)
         };
-        let changes = py.detach(|| caught(decoded)).map_err(|text| {
-            PyRuntimeError::new_err(format!(
-                "the native decoder has a defect ({text}): set the environment variable CDC_NATIVE to 0, \
-                 so that Python decodes, and report it"
-            ))
-        })?;
+        let changes = sound(py.detach(|| caught(decoded)))?;
         result(py, allocated(changes)?)
     }
+}
+
+/// Finds the messages of a table whose rows have only columns that were seen before.
+#[pyclass(frozen, module = "normalize._native")]
+struct KnownRows {
+    fields: Fields,
+    same: usize,
+    row: RowFields,
+}
+
+#[pymethods]
+impl KnownRows {
+    /// `columns` may have values, and `nulls` may not.
+    #[new]
+    #[pyo3(signature = (*, fields, columns, nulls))]
+    fn new(
+        fields: Vec<Bound<'_, PyTuple>>,
+        columns: Vec<String>,
+        nulls: Vec<String>,
+    ) -> PyResult<KnownRows> {
+        let row = RowFields {
+            names: columns.iter().map(|name| Name::new(name)).collect(),
+            raw: vec![true; columns.len()],
+            null: nulls.into_iter().map(String::into_bytes).collect(),
+            no_others: true,
+        };
+        let mut same = 0;
+        Ok(KnownRows { fields: fields_of(fields, &mut same)?, same, row })
+    }
+
+    /// Returns a byte for each message: how many rows with new values it has, or 2 if it is in doubt.
+    fn counts<'py>(
+        &self,
+        py: Python<'py>,
+        values: &Bound<'py, PyAny>,
+    ) -> PyResult<Bound<'py, PyBytes>> {
+        let texts = Texts::of(values)?;
+        let batch = Batch { bytes: texts.bytes(), offsets: &texts.offsets, nulls: &texts.nulls };
+        let counted = || row_counts(&self.fields, self.same, &self.row, &batch);
+        bytes(py, &allocated(sound(py.detach(|| caught(counted)))?)?)
+    }
+}
+
+/// A panic as an error.
+fn sound<T>(result: Result<T, String>) -> PyResult<T> {
+    result.map_err(|text| {
+        PyRuntimeError::new_err(format!(
+            "the native decoder has a defect ({text}): set the environment variable CDC_NATIVE to 0, so \
+             that Python decodes, and report it"
+        ))
+    })
 }
 
 fn result(py: Python<'_>, changes: Changes) -> PyResult<Bound<'_, PyDict>> {
@@ -248,7 +295,7 @@ fn unknown(name: &str) -> PyErr {
 #[pymodule]
 mod _native {
     #[pymodule_export]
-    use super::Decoder;
+    use super::{Decoder, KnownRows};
 
     #[pymodule_export]
     const INTERFACE: u32 = super::INTERFACE;

@@ -51,7 +51,7 @@ from cdc_formats.values.schema import source_id
 from normalize.core.arrow import encode
 from normalize.core.fold_columns import Ints
 from normalize.core.output import Destination, Letter
-from normalize.core.records import KafkaRecord, header_lists, header_pairs
+from normalize.core.records import KafkaRecord, Values, header_lists, header_pairs
 from normalize.decode.columnar.known_rows import KnownRows, Names, Table
 from normalize.kafka.dead_letter import send
 from normalize.spark.packed import packed_batches, values_of
@@ -553,7 +553,7 @@ class _Task:
         values = _at(batch.column("value"), indexes)
         sizes = pc.fill_null(pc.binary_length(values), 0).to_numpy()
         seen = list[int]()
-        for table, rows in known.read(topic, values.to_pylist()).items():
+        for table, rows in known.read(topic, Values(values)).items():
             routed = self.tables[table]
             if routed.table and rows:
                 # It says what the source's primary key is: a key that changed is in all later records.

@@ -51,6 +51,7 @@ fn plan(many: bool) -> (Plan, Vec<Column>) {
         names: columns.iter().map(|(name, _)| Name::new(name)).collect(),
         raw: columns.iter().map(|(_, kind)| matches!(kind, Kind::Raw)).collect(),
         null: vec![b"id_missing".to_vec()],
+        no_others: false,
     };
     let plan = Plan {
         message: Fields::new(fields).unwrap(),

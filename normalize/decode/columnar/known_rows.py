@@ -7,6 +7,7 @@ from operator import attrgetter
 from typing import Any
 
 import msgspec
+import numpy as np
 
 from cdc_formats.decoding.envelope import Envelope
 from cdc_formats.decoding.rows import RowConverter, row_struct
@@ -18,6 +19,7 @@ from cdc_formats.values.schema import Column, SqlType
 
 from . import reads_as_declared
 from .messages import names_reader, read_at
+from .native import IN_DOUBT, binary_of, known_rows
 
 Names = tuple[str | None, ...]
 """The names of a message's table (`Traits.table_identity`)."""
@@ -31,22 +33,28 @@ class KnownRows:
 
     Most messages of a topic have a table and columns that were seen before. For these, two reads by
     msgspec say which table it is, and that no other column has a value: the first skips the rows,
-    and the second has a struct with the known columns alone.
+    and the second has a struct with the known columns alone. The native decoder reads most messages
+    of a topic with one table before them.
 
     Parameters
     ----------
     envelope : Envelope
+    identity : sequence of str
+        The attributes that name a message's table.
     names : callable
         From a message to the names of its table.
     """
 
-    def __init__(self, envelope: Envelope, names: Callable[[Any], Names]) -> None:
-        self.envelope, self._names = envelope, names
+    def __init__(
+        self, envelope: Envelope, identity: Sequence[str], names: Callable[[Any], Names]
+    ) -> None:
+        self.envelope, self._identity, self._names = envelope, identity, names
         self._fields = batch_reader(envelope.strict_fields)
         self._image = attrgetter(envelope.after)
         # By table, whether each column had a value.
         self._columns = dict[Table, dict[str, bool]]()
         self._readers = dict[Table, BatchReader | None]()
+        self._native = dict[Table, Any]()
 
     @classmethod
     def of(cls, format: Format) -> KnownRows | None:
@@ -68,7 +76,8 @@ class KnownRows:
         attributes = [envelope.attributes.get(name, ("", str)) for name in identity]
         if not all(convert is None for _, convert in attributes):
             return None
-        return cls(envelope, names_reader(format, envelope, identity) or (lambda message: ()))
+        names = names_reader(format, envelope, identity)
+        return cls(envelope, identity if names else (), names or (lambda message: ()))
 
     def learn(self, table: Table, columns: Collection[str], with_value: Collection[str]) -> None:
         """Add the columns of a table's row, and which of them have a value."""
@@ -77,11 +86,12 @@ class KnownRows:
         if news != {name: of_table.get(name) for name in news}:
             of_table |= news
             self._readers.pop(table, None)
+            self._native.pop(table, None)
 
     def exclude(self, table: Table) -> None:
         """Add a table whose rows are not read."""
         self._columns.setdefault(table, {})
-        self._readers[table] = None
+        self._readers[table] = self._native[table] = None
 
     def read(self, topic: str, values: Sequence[bytes | None]) -> dict[Table, dict[int, int]]:
         """Return the messages of each known table: their indexes, and how many rows each has.
@@ -95,8 +105,11 @@ class KnownRows:
         if len(of_topic) == 1:
             # Most topics have one table: one read says all of most messages.
             [table] = result
-            result[table] = self._rows(table, values, indexes)
+            result[table] = self._counted(table, values)
             indexes = [index for index in indexes if index not in result[table]]
+            if indexes:
+                result[table] |= self._rows(table, values, indexes)
+                indexes = [index for index in indexes if index not in result[table]]
         messages, indexes, _ = read_at(self._fields, values, indexes)
         with_row, kinds = dict[Table, list[int]](), self.envelope.kinds_of(messages)
         for index, message, kind in zip(indexes, messages, kinds, strict=True):
@@ -108,6 +121,17 @@ class KnownRows:
         for table, of_table in with_row.items():
             result[table] |= self._rows(table, values, of_table)
         return {table: rows for table, rows in result.items() if rows}
+
+    def _counted(self, table: Table, values: Sequence[bytes | None]) -> dict[int, int]:
+        """Return the messages of a table that the native decoder knows, with their rows."""
+        if table not in self._native:
+            names = dict(zip(self._identity, table[1], strict=True))
+            self._native[table] = known_rows(self.envelope, names, self._columns[table])
+        if (native := self._native[table]) is None:
+            return {}
+        counts = np.frombuffer(native.counts(binary_of(values)), np.uint8)
+        known = np.flatnonzero(counts != IN_DOUBT)
+        return dict(zip(known.tolist(), counts[known].tolist(), strict=True))
 
     def _rows(
         self, table: Table, values: Sequence[bytes | None], indexes: list[int]

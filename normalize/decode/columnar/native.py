@@ -41,10 +41,12 @@ from normalize.decode.plan import DecodePlan
 from .columns import MetadataReader
 from .messages import BLOCKS_KEPT
 
-MODULE, INTERFACE = "normalize._native", 2
+MODULE, INTERFACE = "normalize._native", 3
 """The module, and the number of its interface that this package knows."""
 SWITCH = "CDC_NATIVE"
 """The environment variable: with ``0``, Python decodes."""
+IN_DOUBT = 2
+"""In place of a message's number of rows."""
 _Path = tuple[str, ...]
 
 
@@ -111,10 +113,13 @@ class NativeDecoder:
         )
         # The fields of metadata and positions are read again: the native decoder keeps no field.
         reads_fields = bool(plan.format_metadata or plan.positions)
+        attributes = [envelope.attributes[name][0] for name in plan.identity.columns]
+        same = {envelope.path(name): number for number, name in enumerate(attributes)}
         self.decoder = native_module().Decoder(
             fields=_fields(
                 envelope.strict_fields,
-                *_special(plan, envelope),
+                _special(envelope),
+                same,
                 others="any" if reads_fields else "unknown",
             ),
             columns=list(zip(rows.names, kinds, required, strict=True)),
@@ -193,7 +198,7 @@ class NativeDecoder:
         """Yield the messages in each schema block without it, their decoder and their indexes."""
         if self.of_block is None or not len(doubtful):
             return
-        texts = _binary(records.values).take(pa.array(doubtful))
+        texts = binary_of(records.values).take(pa.array(doubtful))
         begin, end = f'{{"{self.block_fields[0]}":'.encode(), b"}"
         wrapped = pc.and_(pc.starts_with(texts, begin), pc.ends_with(texts, end))
         texts, indexes = texts.filter(wrapped), doubtful[_mask(wrapped)]
@@ -215,7 +220,7 @@ class NativeDecoder:
     ) -> tuple[ChangeColumns, Ints, dict[tuple[Any, ...], int]]:
         """Decode messages that are all in the same block, or in none."""
         values = records.values
-        made = self.decoder.decode(_binary(values))
+        made = self.decoder.decode(binary_of(values))
         places, doubtful = (
             np.frombuffer(made[name], np.int32).astype(np.int64) for name in ("places", "doubtful")
         )
@@ -291,7 +296,8 @@ class NativeDecoder:
         return refused
 
 
-def _binary(values: Sequence[bytes | None]) -> pa.Array:
+def binary_of(values: Sequence[bytes | None]) -> pa.Array:
+    """Return values of records as an array."""
     return values.array if isinstance(values, Values) else pa.array(values, pa.binary())
 
 
@@ -339,36 +345,73 @@ def _array(
 # what the native decoder knows
 
 
+def known_rows(
+    envelope: Envelope, names: Mapping[str, str | None], columns: Mapping[str, bool]
+) -> Any:
+    """Return what counts the rows of a table's messages that have no other columns with a value.
+
+    Parameters
+    ----------
+    envelope : Envelope
+    names : mapping
+        The text of each attribute that names the table.
+    columns : mapping
+        Whether each column may have a value.
+
+    Returns
+    -------
+    KnownRows or None
+        Its method `counts` returns a byte for each message: 0, 1, or 2 if it is in doubt. None
+        without the module, or for an envelope that it does not know.
+    """
+    is_usable = _is_readable(envelope) and all(map(envelope.attributes.get, names))
+    if is_switched_off() or native_module() is None or not is_usable:
+        return None
+    special = {path: what for path, what in _special(envelope).items() if what[0] != "before"}
+    of_table = {envelope.path(envelope.attributes[name][0]): names[name] for name in names}
+    special |= {path: ("one of", [name]) for path, name in of_table.items()}
+    valued, nulls = (
+        [name for name, has in columns.items() if has is each] for each in (True, False)
+    )
+    try:
+        fields = _fields(envelope.strict_fields, special, {}, others="unknown")
+        return native_module().KnownRows(fields=fields, columns=valued, nulls=nulls)
+    except ValueError:
+        return None
+
+
 def _is_known(plan: DecodePlan, envelope: Envelope) -> bool:
     """Whether it can decode the plan, and messages with this envelope."""
+    has_attributes = all(map(envelope.attributes.get, plan.identity.columns))
+    return _is_readable(envelope) and has_attributes and not plan.key_metadata
+
+
+def _is_readable(envelope: Envelope) -> bool:
+    """Whether it can read the operation and the rows of messages with this envelope."""
     images = envelope.images
     return envelope.has_row_field and not any(
         (
-            plan.key_metadata,
             images.columns is not None,
             # It leaves a delete without its array to Python.
             images.deleted_in_either and images.many == "one",
             len(envelope.operation) != 1,
             not all(isinstance(text, str) for text in envelope.kinds),
-            not all(map(envelope.attributes.get, plan.identity.columns)),
         )
     )
 
 
-def _special(plan: DecodePlan, envelope: Envelope) -> tuple[dict[_Path, Any], dict[_Path, int]]:
-    """Return what is read of fields by their paths, and the numbers of those with the table."""
+def _special(envelope: Envelope) -> dict[_Path, Any]:
+    """Return what is read of fields by their paths."""
     many, kinds = envelope.images.many != "one", envelope.kinds.items()
     operations = [(text, kind.short_string) for text, kind in kinds if isinstance(kind, RowKind)]
     plain = envelope.columnar.plain.items()
-    special: dict[_Path, Any] = {
+    return {
         **{envelope.path(name): ("one of", list(values)) for name, values in plain},
         **{(name,): ("null", None) for name in envelope.framing.block},
         envelope.path(envelope.operation[0]): ("operation", operations),
         **({envelope.image_path(envelope.before): ("before", many)} if envelope.before else {}),
         envelope.image_path(envelope.after): ("after", many),
     }
-    paths = [envelope.path(envelope.attributes[name][0]) for name in plan.identity.columns]
-    return special, {path: number for number, path in enumerate(paths)}
 
 
 def _fields(

@@ -320,7 +320,7 @@ ignored = shutil.ignore_patterns("__pycache__", "_native*")
 @pytest.mark.parametrize(
     ("module", "expected"),
     [
-        ("ModuleType('another')", "it has the interface 0, and 2 is needed"),
+        ("ModuleType('another')", "it has the interface 0, and 3 is needed"),
         ("None", "[None, None] []"),
     ],
 )

@@ -1,6 +1,7 @@
 """The parts of `sync_database` that need no Spark: routing, schemas, names."""
 
 import json
+from contextlib import suppress
 from dataclasses import replace
 from itertools import groupby
 from operator import attrgetter
@@ -12,9 +13,11 @@ import pyarrow as pa
 import pytest
 
 from cdc_formats import get_format, list_formats
+from cdc_formats.errors import DecodeError
 from cdc_formats.values.schema import Column, SqlType, columns, source_id, to_ddl
 from normalize import DeltaDatabase, IcebergDatabase, JdbcDatabase
 from normalize.decode.columnar.known_rows import KnownRows
+from normalize.decode.columnar.native import IN_DOUBT, SWITCH, known_rows, native_module
 from normalize.decode.plan import DecodePlan
 from normalize.tables.changes import TableDecoder, table_changes
 from normalize.tables.database_target import table_name
@@ -186,7 +189,7 @@ def summary_of(format: str, messages: Messages, size: int, selection: Selection 
     return tables, samples, merged(decode_summary(packed) for packed in last["summary"].to_pylist())
 
 
-@pytest.mark.parametrize(
+BY_FORMAT = pytest.mark.parametrize(
     "of_format",
     [
         [*each]
@@ -194,6 +197,63 @@ def summary_of(format: str, messages: Messages, size: int, selection: Selection 
     ],
     ids=lambda each: each[0].format,
 )
+
+
+@BY_FORMAT
+@pytest.mark.skipif(native_module() is None, reason="the native decoder is not built")
+def test_the_native_decoder_counts_the_rows_that_python_counts(
+    of_format: list[Topic], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    format, draw, counted = get_format(of_format[0].format), Random(7), 0
+    if KnownRows.of(format) is None:
+        pytest.skip("its messages are read one by one")
+    router = Router(format, ALL)
+    for topic in of_format:
+        records = [(each.key, each.value) for each in read_recording(topic.path)][:2_000]
+        learnt, values = list[Routed](), list[bytes | None]()
+        for key, value in records:
+            with suppress(DecodeError):
+                routed = router.route("t", key, value)
+                if routed.named is not None and routed.named == (learnt or [routed])[0].named:
+                    # Columns that only later messages have are new.
+                    learnt += [routed] * (draw.random() < 0.2 or not learnt)
+            values += [value, mutated((key, value), draw)[1]]
+        if not learnt or not learnt[0].rows:
+            continue
+        results = []
+        for choice in "10":
+            monkeypatch.setenv(SWITCH, choice)
+            known = KnownRows.of(format)
+            assert known is not None
+            for routed in learnt:
+                assert routed.named is not None
+                known.learn(("t", routed.named), routed.names | routed.absent, routed.names)
+            results.append(known.read("t", values))
+        assert results[0] == results[1]
+        counted += sum(map(len, results[0].values()))
+    assert counted
+
+
+@pytest.mark.skipif(native_module() is None, reason="the native decoder is not built")
+@pytest.mark.parametrize(
+    "identifier",
+    [
+        "canal-json",
+        "changelog-json",
+        "debezium-json",
+        "maxwell-json",
+        "ogg-json",
+        "ticdc-canal-json",
+    ],
+)
+def test_the_native_decoder_knows_the_rows_of_a_format(identifier: str) -> None:
+    known = KnownRows.of(get_format(identifier))
+    assert known is not None
+    native = known_rows(known.envelope, {}, {"id": True, "empty": False})
+    assert native.counts(pa.array([b"{}", None], pa.binary())) == bytes([IN_DOUBT, IN_DOUBT])
+
+
+@BY_FORMAT
 def test_messages_are_routed_together_as_one_by_one(of_format: list[Topic]) -> None:
     messages: Messages = []
     for topic in of_format:
