@@ -40,12 +40,12 @@ import connectorx
 import pyarrow as pa
 import pymysql
 
+from cdc_formats.values.key_range import Key, KeyRange
 from cdc_formats.values.schema import backquoted
 
 from .binlog import LogReader
 from .columns import as_text, to_arrow
 from .errors import SchemaChangedError
-from .keys import Key, KeyRange
 from .options import CaptureOptions
 from .planning import first_schema_change, may_differ, projected, projection, shape_after
 from .server import LogPosition, Server, session_settings

@@ -7,8 +7,8 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any, NamedTuple
 
 from cdc_formats.errors import StateVersionError
+from cdc_formats.values.key_range import Key, KeyRange
 
-from .keys import Key, KeyRange
 from .server import LogPosition, ServerPosition
 from .table import TableId
 

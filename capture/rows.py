@@ -28,11 +28,11 @@ import pyarrow.compute as pc
 
 from cdc_formats.errors import SchemaError
 from cdc_formats.events import RowKind
+from cdc_formats.values.key_range import KeyRange
 from cdc_formats.values.schema import backquoted
 
 from .chunk import texts_of
 from .columns import arrow_type, to_arrow
-from .keys import KeyRange
 from .options import CaptureOptions
 from .server import LogPosition, Server
 from .statements import RowChange

@@ -33,10 +33,11 @@ from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPart
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
+from cdc_formats.values.key_range import KeyRange
+
 from .binlog import LogReader
 from .chunk import Chunk, even_step, next_chunks, read_chunks
 from .errors import BinlogError, ConnectionLostError, SchemaChangedError
-from .keys import KeyRange
 from .offset import Offset, TableState
 from .options import CaptureOptions, read_options
 from .planning import (

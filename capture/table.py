@@ -14,11 +14,11 @@ from pymysqlreplication.constants import FIELD_TYPE
 from pymysqlreplication.packet import BinLogPacketWrapper
 from pymysqlreplication.row_event import RowsEvent
 
+from cdc_formats.values.key_range import Key, KeyRange
 from cdc_formats.values.schema import backquoted
 
 from .columns import ZERO_DATE, SourceColumn, select_expression, text_of
 from .errors import BinlogError, ServerNotReadyError
-from .keys import Key, KeyRange
 from .options import CaptureOptions
 from .server import Server
 

@@ -1,6 +1,6 @@
 """The SQL by which a comparison reads some keys of a database, or those between two others.
 
-Each dialect has its literals, and its own way to use an index. Ranges are those of `capture.keys`,
+Each dialect has its literals, and its own way to use an index. Ranges are those of `cdc_formats.values.key_range`,
 by which the capture reads its chunks, too.
 """
 
@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
-from capture.keys import KeyRange
+from cdc_formats.values.key_range import KeyRange
 from normalize.tables.writers.dialects import Dialect, MySql
 
 Key = tuple["str | None", ...]

@@ -34,8 +34,8 @@ from pyspark.errors import AnalysisException
 from pyspark.sql import Column, DataFrame, Row, SparkSession, functions as F
 from pyspark.sql.types import StructType
 
-from capture.keys import KeyRange
 from cdc_formats.errors import ArgumentError
+from cdc_formats.values.key_range import KeyRange
 from cdc_formats.values.schema import backquoted
 from normalize.tables.expressions import COMPUTED_PROPERTY, DELETED_PROPERTY, computed_columns
 from normalize.tables.targets import TargetError

@@ -22,7 +22,7 @@ from typing import cast
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
-from capture.keys import KeyRange
+from cdc_formats.values.key_range import KeyRange
 from cdc_formats.values.schema import backquoted
 from normalize.tables.expressions import columns_of_comment
 from normalize.tables.targets import TargetError
