@@ -9,12 +9,12 @@ import pytest
 from capture.binlog import LogReader
 from capture.chunk import Chunk, read_chunks, rows_of
 from capture.errors import SchemaChangedError, ServerNotReadyError
-from capture.keys import KeyRange
 from capture.options import read_options
 from capture.server import LogPosition, Server, connect, run_query
 from capture.source import MySqlChangelog
 from capture.tables import find_tables, read_tables
 from cdc_formats.errors import ArgumentError, SchemaError, StateVersionError
+from cdc_formats.values.key_range import KeyRange
 from tests.support.servers.local_source import (
     LATEST,
     SMALL,
