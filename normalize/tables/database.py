@@ -46,6 +46,7 @@ from cdc_formats.errors import (
 from cdc_formats.values.masks import folded
 from cdc_formats.values.schema import backquoted
 from normalize.dataframe import ChangeOrderError
+from normalize.kafka.reader_options import decodes_natively
 from normalize.monitoring.explain_error import explain_error
 from normalize.monitoring.progress import TableProgress, publish
 from normalize.monitoring.watch import shown_names
@@ -226,7 +227,8 @@ class SyncDatabase:
         running, tasks = running_batch(spark), spark.sparkContext.defaultParallelism
         count = None if running is None else running.records
         # Few records are returned by the first job: a second one would take as many tasks.
-        route = replace(self.route, small=are_few(count) * _FEW_BYTES // tasks)
+        small, native = are_few(count) * _FEW_BYTES // tasks, decodes_natively(self.query.kafka)
+        route = replace(self.route, small=small, native=native)
         most_bytes = min(most_changes(), most_collected(spark)) // tasks
         latest = self._latest.values()
         # Records are expected to have the size of those in the last micro-batch.

@@ -338,6 +338,8 @@ class Route:
         The decoder of each table whose records the pass decodes.
     most_bytes : int
         The most bytes of a task's changes.
+    native : bool
+        Whether the native decoder may read.
     """
 
     format: Format
@@ -348,6 +350,7 @@ class Route:
     small: int = 0
     decoders: Mapping[str, TableDecoder] = field(default_factory=dict)
     most_bytes: int = 0
+    native: bool = True
 
 
 def route_pass(batches: Iterator[pa.RecordBatch], *, route: Route) -> Iterator[pa.RecordBatch]:
@@ -485,7 +488,7 @@ class _Task:
     @cached_property
     def known(self) -> KnownRows | None:
         """The tables and columns seen before; few records are not worth its compilation."""
-        known = KnownRows.of(self.route.format)
+        known = KnownRows.of(self.route.format, native=self.route.native)
         if known is not None:
             for table, decoder in self.route.decoders.items():
                 names, absent = decoder.names, decoder.absent - decoder.names

@@ -43,12 +43,20 @@ class KnownRows:
         The attributes that name a message's table.
     names : callable
         From a message to the names of its table.
+    native : bool
+        Whether the native decoder may read.
     """
 
     def __init__(
-        self, envelope: Envelope, identity: Sequence[str], names: Callable[[Any], Names]
+        self,
+        envelope: Envelope,
+        identity: Sequence[str],
+        names: Callable[[Any], Names],
+        *,
+        native: bool,
     ) -> None:
         self.envelope, self._identity, self._names = envelope, identity, names
+        self._may_count = native
         self._fields = batch_reader(envelope.strict_fields)
         self._image = attrgetter(envelope.after)
         # By table, whether each column had a value.
@@ -57,7 +65,7 @@ class KnownRows:
         self._native = dict[Table, Any]()
 
     @classmethod
-    def of(cls, format: Format) -> KnownRows | None:
+    def of(cls, format: Format, *, native: bool = True) -> KnownRows | None:
         """Return those of a format, without tables; None if its messages are read one by one."""
         traits = format.traits
         # Where records without a value are deletes, rows may have columns of the Kafka key.
@@ -77,7 +85,9 @@ class KnownRows:
         if not all(convert is None for _, convert in attributes):
             return None
         names = names_reader(format, envelope, identity)
-        return cls(envelope, identity if names else (), names or (lambda message: ()))
+        return cls(
+            envelope, identity if names else (), names or (lambda message: ()), native=native
+        )
 
     def learn(self, table: Table, columns: Collection[str], with_value: Collection[str]) -> None:
         """Add the columns of a table's row, and which of them have a value."""
@@ -124,6 +134,8 @@ class KnownRows:
 
     def _counted(self, table: Table, values: Sequence[bytes | None]) -> dict[int, int]:
         """Return the messages of a table that the native decoder knows, with their rows."""
+        if not self._may_count:
+            return {}
         if table not in self._native:
             names = dict(zip(self._identity, table[1], strict=True))
             self._native[table] = known_rows(self.envelope, names, self._columns[table])

@@ -17,7 +17,7 @@ from cdc_formats.errors import DecodeError
 from cdc_formats.values.schema import Column, SqlType, columns, source_id, to_ddl
 from normalize import DeltaDatabase, IcebergDatabase, JdbcDatabase
 from normalize.decode.columnar.known_rows import KnownRows
-from normalize.decode.columnar.native import IN_DOUBT, SWITCH, known_rows, native_module
+from normalize.decode.columnar.native import IN_DOUBT, known_rows, native_module
 from normalize.decode.plan import DecodePlan
 from normalize.tables.changes import TableDecoder, table_changes
 from normalize.tables.database_target import table_name
@@ -202,7 +202,7 @@ BY_FORMAT = pytest.mark.parametrize(
 @BY_FORMAT
 @pytest.mark.skipif(native_module() is None, reason="the native decoder is not built")
 def test_the_native_decoder_counts_the_rows_that_python_counts(
-    of_format: list[Topic], monkeypatch: pytest.MonkeyPatch
+    of_format: list[Topic],
 ) -> None:
     format, draw, counted = get_format(of_format[0].format), Random(7), 0
     if KnownRows.of(format) is None:
@@ -221,9 +221,8 @@ def test_the_native_decoder_counts_the_rows_that_python_counts(
         if not learnt or not learnt[0].rows:
             continue
         results = []
-        for choice in "10":
-            monkeypatch.setenv(SWITCH, choice)
-            known = KnownRows.of(format)
+        for native in (True, False):
+            known = KnownRows.of(format, native=native)
             assert known is not None
             for routed in learnt:
                 assert routed.named is not None
