@@ -50,7 +50,7 @@ from normalize.kafka.reader_options import decodes_natively
 from normalize.monitoring.explain_error import explain_error
 from normalize.monitoring.progress import TableProgress, publish
 from normalize.monitoring.watch import shown_names
-from normalize.spark.micro_batch import in_thread, one_batch, running_batch
+from normalize.spark.micro_batch import in_thread, running_batch
 from normalize.spark.packed import batches_in
 from normalize.spark.plans import in_session, rows_of, stored
 from normalize.spark.sessions import (
@@ -171,11 +171,10 @@ class SyncDatabase:
         TopicReplacedError
             When a topic was deleted and created again; nothing is written.
         """
-        with one_batch(batch.sparkSession):
-            self.apply(batch)
-            for job in self.tables.values():
-                job.maintain()
-            self._verifier = verify_part(self.tables.values(), self._verifier)
+        self.apply(batch)
+        for job in self.tables.values():
+            job.maintain()
+        self._verifier = verify_part(self.tables.values(), self._verifier)
 
     def beside(self, table: str, name: str, store: SchemaStore) -> SyncDatabase:
         """Return what applies the records of one table to a table with another name.

@@ -30,7 +30,7 @@ from normalize.kafka.debezium_snapshot import IncrementalSnapshot, take_snapshot
 from normalize.kafka.topics import describer
 from normalize.monitoring.explain_error import explain_error
 from normalize.monitoring.progress import RESYNCS, TableProgress, publish
-from normalize.spark.micro_batch import Batch, end_offsets, in_batch, running_batch
+from normalize.spark.micro_batch import Batch, end_offsets, in_batch, one_batch, running_batch
 from normalize.spark.sessions import spark_error_types
 
 from .batches import BatchOrderError, is_repeat, show_in_checkpoint
@@ -299,22 +299,23 @@ class Resyncs:
     def __call__(self, records: DataFrame, number: int) -> None:
         """Apply a micro-batch; take steps for a part of its time, and while no record waits."""
         began, spark = time.monotonic(), self.live.query.spark
-        self.live(records, number)
-        batch = running_batch(spark)
-        resync = None if batch is None else self._next(batch)
-        if batch is None or resync is None:
-            return
-        ends = end_offsets(spark, batch)
-        self._credit += _SHARE * (time.monotonic() - began)
-        while resync is not None and ends:
-            # Without records there is no micro-batch: the steps would wait for one.
-            on_credit = self._credit > 0
-            if not on_credit and self.live.query.behind(ends):
+        with one_batch(spark):
+            self.live(records, number)
+            batch = running_batch(spark)
+            resync = None if batch is None else self._next(batch)
+            if batch is None or resync is None:
                 return
-            began = time.monotonic()
-            after = self._advanced(resync, batch, ends)
-            self._credit -= on_credit * (time.monotonic() - began)
-            resync = None if after == resync else self._next(batch)
+            ends = end_offsets(spark, batch)
+            self._credit += _SHARE * (time.monotonic() - began)
+            while resync is not None and ends:
+                # Without records there is no micro-batch: the steps would wait for one.
+                on_credit = self._credit > 0
+                if not on_credit and self.live.query.behind(ends):
+                    return
+                began = time.monotonic()
+                after = self._advanced(resync, batch, ends)
+                self._credit -= on_credit * (time.monotonic() - began)
+                resync = None if after == resync else self._next(batch)
 
     def _next(self, batch: Batch) -> Resync | None:
         """Return the table whose step is next; what is left of those that ended is deleted."""

@@ -11,12 +11,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
-from cdc_formats.values.key_range import KeyRange
+from cdc_formats.values.key_range import Key, KeyRange
 from normalize.tables.writers.dialects import Dialect, MySql
-
-Key = tuple["str | None", ...]
-"""The values of the key columns as text, in the types in which both tables are compared; binary
-values are hexadecimal digits."""
 
 _BITS = {"smallint": 16, "integer": 32, "bigint": 64}
 _CASTS = {

@@ -35,14 +35,14 @@ from pyspark.sql import Column, DataFrame, Row, SparkSession, functions as F
 from pyspark.sql.types import StructType
 
 from cdc_formats.errors import ArgumentError
-from cdc_formats.values.key_range import KeyRange
+from cdc_formats.values.key_range import Key, KeyRange
 from cdc_formats.values.schema import backquoted
 from normalize.tables.expressions import COMPUTED_PROPERTY, DELETED_PROPERTY, computed_columns
 from normalize.tables.targets import TargetError
 from normalize.tables.writers.lake import LakeTarget, properties_of
 
 from .canonical import HASHES, ROW_HASH, ComparedColumn, hashed
-from .chunk import Key, Where, listed, next_rows
+from .chunk import Where, listed, next_rows
 from .verification import KINDS, Difference, Kind, Verification
 
 # --------------------------------------------------------------------------------------------------

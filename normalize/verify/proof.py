@@ -35,6 +35,7 @@ import msgspec
 from pyspark.sql import DataFrame
 
 from cdc_formats.errors import ArgumentError, SchemaError, refuse
+from cdc_formats.values.key_range import Key
 from cdc_formats.values.masks import HMAC
 from cdc_formats.values.schema import name_parts
 from normalize.arguments import seconds_of
@@ -50,7 +51,6 @@ from normalize.tables.schema import TableSchema
 from normalize.tables.table_spec import END_AT
 
 from .canonical import as_copied
-from .chunk import Key
 from .comparison import MOST_KEYS, Comparison, Looks
 from .database_table import JdbcSource
 from .verify_table import compared, comparison_of, source_table, target_table

@@ -13,6 +13,7 @@ from pyspark.sql import DataFrame, SparkSession, functions as F
 from pyspark.sql.types import StructField
 
 from cdc_formats.errors import refuse
+from cdc_formats.values.key_range import Key
 from cdc_formats.values.schema import backquoted
 from normalize.change_feed import CHANGE_TYPE
 from normalize.core.output import ROW_KIND
@@ -24,7 +25,7 @@ from normalize.tables.targets import TableTarget
 from normalize.tables.writers.jdbc import JdbcConnection
 
 from .canonical import ROW, as_copied
-from .chunk import Key, listed
+from .chunk import listed
 from .comparison import Comparison
 from .database_table import DatabaseTable, JdbcSource
 from .verification import Kind

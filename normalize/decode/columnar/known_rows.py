@@ -19,7 +19,7 @@ from cdc_formats.values.schema import Column, SqlType
 
 from . import reads_as_declared
 from .messages import names_reader, read_at
-from .native import IN_DOUBT, binary_of, known_rows
+from .native import IN_DOUBT, binary_of, row_counter
 
 Names = tuple[str | None, ...]
 """The names of a message's table (`Traits.table_identity`)."""
@@ -33,8 +33,8 @@ class KnownRows:
 
     Most messages of a topic have a table and columns that were seen before. For these, two reads by
     msgspec say which table it is, and that no other column has a value: the first skips the rows,
-    and the second has a struct with the known columns alone. The native decoder reads most messages
-    of a topic with one table before them.
+    and the second has a struct with the known columns alone. If a topic has one table, the native
+    decoder reads its messages first, and msgspec those in doubt.
 
     Parameters
     ----------
@@ -56,13 +56,13 @@ class KnownRows:
         native: bool,
     ) -> None:
         self.envelope, self._identity, self._names = envelope, identity, names
-        self._may_count = native
+        self._uses_native = native
         self._fields = batch_reader(envelope.strict_fields)
         self._image = attrgetter(envelope.after)
         # By table, whether each column had a value.
         self._columns = dict[Table, dict[str, bool]]()
         self._readers = dict[Table, BatchReader | None]()
-        self._native = dict[Table, Any]()
+        self._counters = dict[Table, Any]()
 
     @classmethod
     def of(cls, format: Format, *, native: bool = True) -> KnownRows | None:
@@ -96,12 +96,12 @@ class KnownRows:
         if news != {name: of_table.get(name) for name in news}:
             of_table |= news
             self._readers.pop(table, None)
-            self._native.pop(table, None)
+            self._counters.pop(table, None)
 
     def exclude(self, table: Table) -> None:
         """Add a table whose rows are not read."""
         self._columns.setdefault(table, {})
-        self._readers[table] = self._native[table] = None
+        self._readers[table] = self._counters[table] = None
 
     def read(self, topic: str, values: Sequence[bytes | None]) -> dict[Table, dict[int, int]]:
         """Return the messages of each known table: their indexes, and how many rows each has.
@@ -115,11 +115,12 @@ class KnownRows:
         if len(of_topic) == 1:
             # Most topics have one table: one read says all of most messages.
             [table] = result
-            result[table] = self._counted(table, values)
-            indexes = [index for index in indexes if index not in result[table]]
+            result[table] = rows = self._counted(table, values)
+            indexes = [index for index in indexes if index not in rows]
             if indexes:
-                result[table] |= self._rows(table, values, indexes)
-                indexes = [index for index in indexes if index not in result[table]]
+                values = list(values)  # many of them are read
+                rows |= self._rows(table, values, indexes)
+                indexes = [index for index in indexes if index not in rows]
         messages, indexes, _ = read_at(self._fields, values, indexes)
         with_row, kinds = dict[Table, list[int]](), self.envelope.kinds_of(messages)
         for index, message, kind in zip(indexes, messages, kinds, strict=True):
@@ -133,17 +134,17 @@ class KnownRows:
         return {table: rows for table, rows in result.items() if rows}
 
     def _counted(self, table: Table, values: Sequence[bytes | None]) -> dict[int, int]:
-        """Return the messages of a table that the native decoder knows, with their rows."""
-        if not self._may_count:
+        """Return the messages of a table of which the native decoder is certain, with their rows."""
+        if not self._uses_native:
             return {}
-        if table not in self._native:
+        if table not in self._counters:
             names = dict(zip(self._identity, table[1], strict=True))
-            self._native[table] = known_rows(self.envelope, names, self._columns[table])
-        if (native := self._native[table]) is None:
+            self._counters[table] = row_counter(self.envelope, names, self._columns[table])
+        if (counter := self._counters[table]) is None:
             return {}
-        counts = np.frombuffer(native.counts(binary_of(values)), np.uint8)
-        known = np.flatnonzero(counts != IN_DOUBT)
-        return dict(zip(known.tolist(), counts[known].tolist(), strict=True))
+        counts = np.frombuffer(counter.counts(binary_of(values)), np.uint8)
+        certain = np.flatnonzero(counts != IN_DOUBT)
+        return dict(zip(certain.tolist(), counts[certain].tolist(), strict=True))
 
     def _rows(
         self, table: Table, values: Sequence[bytes | None], indexes: list[int]

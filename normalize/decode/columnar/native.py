@@ -345,7 +345,7 @@ def _array(
 # what the native decoder knows
 
 
-def known_rows(
+def row_counter(
     envelope: Envelope, names: Mapping[str, str | None], columns: Mapping[str, bool]
 ) -> Any:
     """Return what counts the rows of a table's messages that have no other columns with a value.

@@ -17,7 +17,7 @@ from cdc_formats.errors import DecodeError
 from cdc_formats.values.schema import Column, SqlType, columns, source_id, to_ddl
 from normalize import DeltaDatabase, IcebergDatabase, JdbcDatabase
 from normalize.decode.columnar.known_rows import KnownRows
-from normalize.decode.columnar.native import IN_DOUBT, known_rows, native_module
+from normalize.decode.columnar.native import IN_DOUBT, native_module, row_counter
 from normalize.decode.plan import DecodePlan
 from normalize.tables.changes import TableDecoder, table_changes
 from normalize.tables.database_target import table_name
@@ -248,7 +248,7 @@ def test_the_native_decoder_counts_the_rows_that_python_counts(
 def test_the_native_decoder_knows_the_rows_of_a_format(identifier: str) -> None:
     known = KnownRows.of(get_format(identifier))
     assert known is not None
-    native = known_rows(known.envelope, {}, {"id": True, "empty": False})
+    native = row_counter(known.envelope, {}, {"id": True, "empty": False})
     assert native.counts(pa.array([b"{}", None], pa.binary())) == bytes([IN_DOUBT, IN_DOUBT])
 
 
